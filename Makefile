@@ -67,8 +67,9 @@ test: lab-packages $(VENV)/.test ## lint, unit tests and all Molecule scenarios 
 	@.ci/test
 
 .PHONY: lint
-lint: $(VENV)/.test ## yamllint, ruff, mypy, plain English, ansible-lint (production)
+lint: $(VENV)/.test ## the size of the tree, yamllint, ruff, mypy, plain English, ansible-lint (production)
 	@failed=; \
+	.ci/size.py || failed+=" size"; \
 	.ci/shown yamllint yamllint --strict . || failed+=" yamllint"; \
 	ruff check --quiet || failed+=" ruff"; \
 	.ci/shown mypy mypy --no-error-summary || failed+=" mypy"; \
@@ -155,8 +156,8 @@ lab-destroy: $(VENV)/.controller ## remove the lab LAB
 benchmark: LAB := bench
 benchmark: SUBNET := 10.81.0.0/24
 benchmark: NODES := 8
-benchmark: $(if $(filter stragglers scale bundle,$(PART)),$(VENV)/.controller,lab) ## measure launch.yml and site.yml; PART=launch for one part; see benchmarks/README.md
-	@trap '$(if $(KEEP)$(filter stragglers scale bundle,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
+benchmark: $(if $(filter stragglers scale,$(PART)),$(VENV)/.controller,lab) ## measure launch.yml and site.yml; PART=launch for one part; see benchmarks/README.md
+	@trap '$(if $(KEEP)$(filter stragglers scale,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
 
 # Install missing packages of the lab as root, or name them.
 .PHONY: lab-packages

@@ -28,11 +28,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bundles import Site
 from faults import fault
 from starting import (
     CACHE,
-    IMAGE,
     INVENTORY,
     NODES,
     PROJECT,
@@ -115,24 +113,6 @@ def measure_launch(rounds: int) -> tuple[dict[str, Any], list[str]]:
     result = alternate(variants, rounds)
     against = {"/ DeepSpeed": "DeepSpeed over pdsh", "/ ssh loop": "ssh loop, one rank each"}
     return result, list(table(result, against))
-
-
-def measure_image(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Seconds from the command to the first step and to the return, in the nodes' environment and in an image of it."""
-    if not IMAGE:
-        raise BenchmarkError(
-            "IMAGE names no archive on the nodes, such as one of playbooks/image.yml with their PyTorch"
-        )
-    result, lines = {}, list[str]()
-    for launcher in ("direct", "torchrun"):
-        ways = {launcher: {}, f"{launcher} in the image": {"job_image": f"oci-archive:{IMAGE}"}}
-        variants: dict[str, Variant] = {
-            name: functools.partial(timed, functools.partial(launched, launcher, TINY, NODES, "benchmarks", **more))
-            for name, more in ways.items()
-        }
-        result[launcher] = alternate(variants, rounds)
-        lines += ["", *table(result[launcher], {"/ without it": launcher}, digits=2)]
-    return result, lines
 
 
 def measure_site(rounds: int) -> tuple[dict[str, Any], list[str]]:
@@ -283,29 +263,14 @@ def _memory_of_descent(first: int) -> int:
     return total // 1024
 
 
-def measure_bundle(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Seconds and MiB of what two hosts need: locked and bundled, by pip alone, and as a mirror of the release."""
-    site = Site()
-    variants: dict[str, Variant] = {
-        "lock.yml": site.lock,
-        "bundle.yml": site.bundle,
-        "pip download, the wheels alone": site.pip,
-        "apt-mirror, until it knows its size": site.mirror,
-    }
-    result = alternate(variants, rounds, warm_up=False)
-    return result, list(table(result, {"/ bundle.yml": "bundle.yml"}))
-
-
 PARTS = {
     "launch": (measure_launch, 5),
-    "image": (measure_image, 5),
     "site": (measure_site, 3),
     "failure": (measure_failure, 3),
     "stragglers": (measure_stragglers, 1),
     "scale": (measure_scale, 1),
-    "bundle": (measure_bundle, 3),
 }
-WITHOUT_LAB = {"stragglers", "scale", "bundle"}
+WITHOUT_LAB = {"stragglers", "scale"}
 
 
 def main() -> None:
@@ -315,11 +280,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, choices=range(1, 1001), metavar="N", help="that count; else 5 or 3")
     options = parser.parse_args()
     CACHE.mkdir(parents=True, exist_ok=True)
-    parts = options.parts or [part for part in PARTS if part != "image" or IMAGE]
+    parts = options.parts or list(PARTS)
     if set(parts) - WITHOUT_LAB:
         print("Making the nodes ready", flush=True)
-        frameworks = ["-e", json.dumps({"trainyard_frameworks": ["pytorch", "container_runtime"]})]
-        playbook("site.yml", *(frameworks if "image" in parts else ()), limit_s=PREPARE_S)
+        playbook("site.yml", limit_s=PREPARE_S)
         playbook("benchmarks/prepare.yml", limit_s=PREPARE_S)
     for part in parts:
         measure, rounds = PARTS[part]

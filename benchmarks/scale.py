@@ -44,7 +44,7 @@ def address(number: int) -> str:
 
 
 def node_facts() -> dict[str, Any]:
-    """Return the facts of a captured machine with 8 GPUs and InfiniBand, as library/node_info returns them."""
+    """Return the facts of a captured machine with 8 GPUs and InfiniBand, as a node answers them."""
     from ansible.module_utils.trainyard_node.cluster.node import read_node
     from ansible.module_utils.trainyard_node.machine.tree import Tree
     from captured_tree import unfold

@@ -27,7 +27,6 @@ FOLDER = "/var/lib/trainyard/benchmarks"  # prepare.yml brings the programs ther
 VENV = "/opt/trainyard/venvs/pytorch/bin"
 DEEPSPEED = "/opt/deepspeed/bin/deepspeed"
 NODES = 4
-IMAGE = os.environ.get("IMAGE", "")  # an OCI archive on every node, for the part `image`
 LIMIT_S = 300  # for one command; several failures of launchers never end by themselves
 TINY = ["tiny_ddp.py"]
 ports = itertools.count(20000 + os.getpid() % 5000)
@@ -133,10 +132,10 @@ def runs() -> set[Path]:
     return {path.parent for path in (CACHE / "runs").glob("*/plan.json")}
 
 
-def launched(launcher: str, program: list[str], nodes: int, source: str, **more: Any) -> str:
+def launched(launcher: str, program: list[str], nodes: int, source: str) -> str:
     """Run a job with launch.yml and return rank 0's log."""
     before = runs()
-    playbook("launch.yml", *job(launcher, program, nodes, source, **more))
+    playbook("launch.yml", *job(launcher, program, nodes, source))
     (folder,) = runs() - before
     name = json.loads((folder / "plan.json").read_text())["rank_log"]
     return (folder / "logs" / name.replace("{rank}", "0")).read_text()

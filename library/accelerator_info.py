@@ -13,10 +13,9 @@ description:
   - Reads only. Starts no process on a node that has neither tool, and works for an unprivileged user.
   - A driver that is installed but does not answer, a device that does not answer, and devices on the PCI bus without
     a driver are problems; such a node never looks like one without accelerators.
-extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
+extends_documentation_fragment: [captured_machine, saved_output, read_only]
 seealso:
   - module: network_info
-  - module: node_info
 """
 
 EXAMPLES = r"""
@@ -24,9 +23,9 @@ EXAMPLES = r"""
   accelerator_info:
   register: found
 
-- name: Read what somebody pasted of nvidia-smi and lspci
+- name: Read what nvidia-smi printed on another machine
   accelerator_info:
-    capture: ticket-4711.txt
+    capture: nvidia-smi.txt
   delegate_to: localhost
 """
 

@@ -41,14 +41,18 @@ options:
   fraction: {description: Part of the expected bandwidth that must be reached., type: float, default: 0.9}
   baseline: {description: JSON file on the controller with the site's baselines., type: path}
   save_baseline: {description: Save the bandwidth of a good benchmark in O(baseline)., type: bool, default: false}
-  traffic_before: {description: M(rdma_traffic) before the benchmark., type: list, elements: dict, default: []}
+  traffic_before:
+    description: The bytes that the RDMA ports of each node had carried, as M(fan_out) asks for them (C(rdma_traffic)).
+    type: list
+    elements: dict
+    default: []
   traffic_after: {description: The same after it., type: list, elements: dict, default: []}
 attributes:
   check_mode:
     support: full
     description: The result is the same in both modes; a baseline is not written in check mode.
 seealso:
-  - module: rdma_traffic
+  - module: fan_out
 """
 
 EXAMPLES = r"""

@@ -13,10 +13,9 @@ description:
   - Reads sysfs and C(ip -json address), or the kernel without iproute2. Works for an unprivileged user.
 options:
   user: {description: User whose C(~/.nccl.conf) counts. The default is the user that runs the module., type: str}
-extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
+extends_documentation_fragment: [captured_machine, saved_output, read_only]
 seealso:
   - module: accelerator_info
-  - module: node_info
 """
 
 EXAMPLES = r"""

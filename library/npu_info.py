@@ -15,21 +15,15 @@ description:
     empty and a problem, but on A3, where devices of one super pod may do without.
   - Devices are never renumbered, also where ASCEND_RT_VISIBLE_DEVICES hides some of them from programs.
   - Reads only. Starts C(hccn_tool) three times for each device, one after the other. With some drivers only root may.
-extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
+extends_documentation_fragment: [captured_machine, read_only]
 seealso:
   - module: accelerator_info
-  - module: node_info
 """
 
 EXAMPLES = r"""
 - name: Read the Ascend devices
   npu_info:
   register: found
-
-- name: Read what somebody pasted of npu-smi and hccn_tool
-  npu_info:
-    capture: ticket-4711.txt
-  delegate_to: localhost
 """
 
 RETURN = r"""
@@ -40,29 +34,17 @@ npu:
     C(visible).
   returned: success
   type: dict
-queries:
-  description: >-
-    What hccn_tool answered to its other queries, by physical id and query, as it names it.
-  returned: with O(capture)
-  type: dict
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.hardware.captures import npus
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.hardware.captures import read_capture
 from ansible.module_utils.trainyard_node.hardware.npu import read_npu
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={"root": {"type": "path", "default": "/"}, "capture": {"type": "path"}}, supports_check_mode=True
-    )
-    if module.params["capture"]:
-        found, queries = read_capture(module, npus)
-        module.exit_json(changed=False, npu=found or {}, queries=queries)
+    module = AnsibleModule(argument_spec={"root": {"type": "path", "default": "/"}}, supports_check_mode=True)
     tree = Tree(module.params["root"])
     module.exit_json(changed=False, npu=read_npu(tree, read_accelerators(tree)) or {})
 

@@ -21,12 +21,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.cluster.survey import OLDEST_PYTHON
 from ..trainyard.findings.findings import counted
 from ..trainyard.findings.own_imports import files_of
 from ..trainyard.job.run.answers import MAX_SIZE, MAX_SIZES
 
-# The oldest Python that the agent's modules are written for.
-OLDEST = (3, 9)
 # Ansible's own words.
 NO_PYTHON = "The module interpreter '{}' was not found."
 # Upper bounds: bytes that are kept at each end of what a login and the agent print beside an answer, and digits of a
@@ -169,7 +168,7 @@ def message(mark: str, question: str, shared: bytes, own: Mapping[str, Any], lim
         "mark": mark,
         "agent": digest(),
         "size": len(agent),
-        "oldest": OLDEST,
+        "oldest": OLDEST_PYTHON,
         "limit_s": limit_s,
         "question": question,
     }

@@ -56,7 +56,7 @@ def read_series(path: Path) -> list[dict[str, float]]:
         if len(line) > POINT:
             continue
         try:
-            # An older version wrote NaN where JSON has null.
+            # Python writes NaN where JSON has null.
             point = json.loads(line, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             continue

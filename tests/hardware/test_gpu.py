@@ -28,8 +28,8 @@ from software import Missing, cuda_home, environment_of, nccl_prefix, ran, sourc
 
 PROJECT = Path(__file__).resolve().parents[2]
 GIVEN = {name: os.environ.get(f"TRAINYARD_TEST_{name}", "") for name in ("TORCH", "CUDA", "NCCL", "NCCL_TESTS")}
-# Captures for the parsers of pasted outputs, besides those that the steps read.
-PASTED = (
+# Captures for the parsers of saved outputs, besides those that the steps read.
+SAVED = (
     "nvidia-smi", "nvidia-smi -L", "nvidia-smi -q", "nvidia-smi topo -m", "nvidia-smi nvlink --status",
     "nvidia-smi nvlink --errorcounters", "nvidia-smi topo -p2p r", "nvidia-smi mig -lgi", "lspci -nn -d 10de:", "lscpu",
     "ibstat", "ibstatus", "ibdev2netdev",
@@ -144,7 +144,7 @@ def test_machine_is_read_for_the_choice_of_a_stack(machine, record):
 
 def test_forms_that_people_paste_are_kept(machine, record):
     """What nvidia-smi and other tools print, for the parsers that read it."""
-    record["status"] = {line: machine.command(line).status for line in PASTED}
+    record["status"] = {line: machine.command(line).status for line in SAVED}
     assert record["status"]["nvidia-smi"] == 0, machine.command("nvidia-smi").end()
     assert record["status"]["nvidia-smi -L"] == 0
 

@@ -18,8 +18,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 GIVEN = {name: os.environ.get(f"TRAINYARD_TEST_{name}", "") for name in ("TORCH", "CANN", "HCCL_TEST")}
 CANN = GIVEN["CANN"] or "/usr/local/Ascend"
 _NAME_CANN = "name the folder of the vendor's software: CANN=/path"
-# Captures for the parsers of pasted outputs, besides those that the steps read.
-PASTED = (
+# Captures for the parsers of saved outputs, besides those that the steps read.
+SAVED = (
     "npu-smi info", "npu-smi info -l", "npu-smi info -m", "npu-smi info -t topo", "npu-smi info -t health -i 0",
     "npu-smi info -t memory -i 0", "npu-smi info -t ecc -i 0", "hccn_tool -i 0 -ip -g", "hccn_tool -i 0 -link -g",
     "hccn_tool -i 0 -net_health -g", "hccn_tool -i 0 -lldp -g", "hccn_tool -i 0 -optical -g", "hccn_tool -i 0 -stat -g",
@@ -71,7 +71,7 @@ def test_software_of_the_vendor_is_read(ascend, record):
 
 def test_forms_that_people_paste_are_kept(machine, record):
     """What npu-smi, hccn_tool and other tools print, for the parsers that read it."""
-    record["status"] = {line: machine.command(line).status for line in PASTED}
+    record["status"] = {line: machine.command(line).status for line in SAVED}
     assert record["status"]["npu-smi info"] == 0, machine.command("npu-smi info").end()
 
 

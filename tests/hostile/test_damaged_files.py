@@ -42,7 +42,7 @@ from ansible.module_utils.trainyard_node.software import builds, datasets, pytho
 from damage import damaged
 from job_samples import node_facts, saved_plan, saved_record, saved_verification, submitted
 
-CAPTURED = Path(__file__).resolve().parents[1] / "fixtures/upgrade/2026-11-25/node"
+CAPTURED = Path(__file__).resolve().parents[1] / "fixtures/run/node"
 TWELVE, SUM = systems.named("debian-12-x86_64"), 64 * "a"
 PYTORCH = {"path": "/opt/trainyard/venvs/pytorch", "interpreter": "python3", "packages": ["torch==2.13.0"]}
 REQUESTS = {"n1": {"x": {"packages": ["openmpi-bin"], "environment": PYTORCH, "missing": [{"what": "y", "why": "z"}]}}}

@@ -23,7 +23,7 @@ READERS = {
 # What stands before such a line so that it is looked at.
 BEFORE = {
     "nvidia-smi nvlink": "GPU 0: A (UUID: x)\n\t Link 8: ",
-    "pasted networks": "|   5  NVIDIA A100-SXM...  On   | 00000",
+    "saved networks": "|   5  NVIDIA A100-SXM...  On   | 00000",
 }
 
 

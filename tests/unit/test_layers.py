@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import runpy
 from pathlib import Path
 
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 CODE = PROJECT / "module_utils"
+SIZE = runpy.run_path(str(PROJECT / ".ci/size.py"))
 # The packages of the project that each package may import.
 MAY_IMPORT = {
     "trainyard": set(),
@@ -53,15 +55,7 @@ IMPURE = {"ansible", "asyncio", "fcntl", "glob", "grp", "jinja2", "multiprocessi
 
 def imports(path):
     """Yield what a file imports: modules by name, those of the project by their path below module_utils."""
-    package = path.relative_to(CODE).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield node.module or ""
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
-            yield from (f"/{base}.{alias.name}" for alias in node.names)
+    return SIZE["imports"](str(path.relative_to(PROJECT)), path.read_text())
 
 
 def files(package):

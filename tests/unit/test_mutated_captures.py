@@ -117,9 +117,8 @@ PARSERS = {
     "nvidia-smi -q -x": (gpu_health.parse_query, [*commands("nvidia-smi.q-x"), *texts("verify/volta.xml")]),
     "nvidia-smi topo -m": (nvidia_topology.parse_topology, texts("nvidia_topology/*.txt")),
     "nvidia-smi nvlink": (gpu_links.parse_nvlinks, commands("nvidia-smi.nvlink")),
-    "pasted accelerators": (captures.accelerators, texts("pasted/*.txt")),
-    "pasted networks": (captures.networks, texts("pasted/*.txt")),
-    "pasted NPUs": (captures.npus, texts("pasted/*.txt")),
+    "saved accelerators": (captures.accelerators, texts("saved/*.txt")),
+    "saved networks": (captures.networks, texts("saved/*.txt")),
     "dmesg": (lambda text: gpu_health.parse_xids(text.splitlines()), commands("journalctl.dmesg")),
     "ip address": (interfaces.parse_ip_address, commands("ip.address")),
     "nccl.conf": (interfaces.parse_nccl_conf, commands("nccl.conf")),
@@ -194,9 +193,8 @@ def test_a_byte_order_mark_before_the_json_of_nccl_tests():
 
 # Those that say so; all others read what they can.
 MAY_REFUSE = (
-    "pasted accelerators",
-    "pasted networks",
-    "pasted NPUs",
+    "saved accelerators",
+    "saved networks",
     "ssh-keygen -L",
     "scontrol show node",
     "ip -j address",
@@ -239,7 +237,7 @@ def test_a_sample_is_read_as_it_is_unless_it_is_of_other_tools(name):
 # Logs and files that somebody coloured, edited or copied elsewhere; what we ask ourselves comes without all that.
 EDITED = (
     "nvidia-smi --query-gpu", "npu-smi info", "npu-smi info -m", "nvidia-smi topo -m", "nvidia-smi nvlink",
-    "pasted accelerators", "pasted networks", "pasted NPUs", "hccn.conf", "cause of an end", "progress",
+    "saved accelerators", "saved networks", "hccn.conf", "cause of an end", "progress",
 )  # fmt: skip
 
 

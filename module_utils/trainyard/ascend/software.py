@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
+from ..findings.majority import usual
 from ..hardware.npu import NET_HEALTH_UNKNOWN
 from .rank_table_view import link_local
 
@@ -155,13 +156,12 @@ def plan_packages(
 
 def _unequal(check: str, values: Mapping[str, str], required: str, action: str) -> Iterator[Finding]:
     """Find hosts without a value, or with another one than is required or than most hosts have."""
-    counts = Counter(value for value in values.values() if value)
-    usual = required or (counts.most_common(1)[0][0] if counts else "")
-    expected = usual or "one"
-    if counts and not required:
-        expected = f"{usual}, as on {host_list([host for host, value in values.items() if value == usual])}"
+    most = required or usual(filter(None, values.values()), "")
+    expected = most or "one"
+    if most and not required:
+        expected = f"{most}, as on {host_list([host for host, value in values.items() if value == most])}"
     for host, value in values.items():
-        if not value or value != usual:
+        if not value or value != most:
             yield Finding(check, value or "none", expected, action, host=host)
 
 

@@ -17,6 +17,7 @@ from .unreachable import Answer, brace_before, cause, python_finding
 from .unreachable import findings as no_answers
 
 SUPPORTED = {"debian": ("11", "12", "13"), "ubuntu": ("22.04", "24.04")}
+# The oldest Python that code on nodes is written for.
 OLDEST_PYTHON = (3, 9)
 # Systems in guides whose own Python is too old for Ansible's modules and ours.
 OWN_PYTHON = {

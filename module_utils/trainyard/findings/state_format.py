@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Formats of the files that outlive a command: which this version reads, and the finding for others.
 
-Such a file has its number as `format`; 0 are files from before there were numbers. A number rises where an older
-version would misread the file. Versions read all older formats, and refuse newer ones before they change anything.
+Such a file has its number as `format`, from 1 on. A number rises where an older version would misread the file.
+Versions read all older formats, and refuse newer ones before they change anything.
 The content of a file is checked against a shape beside the rules that read it; fields that only newer versions know
 stay.
 """
@@ -107,15 +107,15 @@ def misread(content: Any, form: Format, shape: Shape = object) -> str:
     """Return why a file with this content cannot be read, "" where it can: its format is unknown, or it is damaged."""
     if not isinstance(content, dict):
         return "no JSON object"
-    number = content.get(FIELD, 0)
-    if type(number) is not int or not 0 <= number <= form.newest:
+    number = content.get(FIELD, 1)
+    if type(number) is not int or not 1 <= number <= form.newest:
         return f"{NEWER[0]}{str(number)[:20]}, and this version reads {known(form)}"
     return one_line(misfit(content, shape))
 
 
 def known(form: Format) -> str:
     """Return the formats that this version reads."""
-    return f"formats 0 to {form.newest}"
+    return f"formats 1 to {form.newest}" if form.newest > 1 else "format 1"
 
 
 def finding(path: str, why: str, form: Format, written_by: str = "") -> Finding:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypedDict, cast
 
-from .pasted import excerpt, lines_of, number
+from .tool_text import excerpt, lines_of, number
 
 # The name comes last because it is the only free-form field.
 NVIDIA_FIELDS = ("index", "uuid", "memory.total", "pci.bus_id", "driver_version", "mig.mode.current", "name")

@@ -7,11 +7,11 @@ unknown. A check without any device to check is skipped.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..findings.checks import Check
 from ..findings.findings import counted, grouped
+from ..findings.majority import usual
 from .device_checks import Reading, Rule, device_check
 from .gpu_links import check_nvlinks
 from .gpu_rules import HARDWARE_XIDS, check_gpus
@@ -66,8 +66,7 @@ def _check_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inv
     for hosts in grouped((groups.get(host, ""), host) for host in ports).values():
         for name in sorted({name for host in hosts for name in ports[host]}, key=natural_order):
             active = [host for host in hosts if name in ports[host] and ports[host][name]["active"]]
-            rate_votes = Counter(ports[host][name]["rate_gbps"] for host in active if ports[host][name]["rate_gbps"])
-            usual = rate_votes.most_common(1)[0][0] if rate_votes else None
+            most = usual(filter(None, (ports[host][name]["rate_gbps"] for host in active)), None)
             # Half of the hosts are enough: checking one cable too many is cheap.
             in_use = bool(active) and len(active) * 2 >= len(hosts)
             for host in hosts:
@@ -79,8 +78,8 @@ def _check_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inv
                     unanswered.setdefault(host, []).append(f"{name} has no readable state")
                 elif not port["active"] and in_use:
                     states[host].append(f"{name} {port['state']} ({port['physical_state']})")
-                elif port["active"] and usual and port["rate_gbps"] and port["rate_gbps"] < usual:
-                    rates[host].append(f"{name} {port['rate_gbps']:g} Gb/s of {usual:g}")
+                elif port["active"] and most and port["rate_gbps"] and port["rate_gbps"] < most:
+                    rates[host].append(f"{name} {port['rate_gbps']:g} Gb/s of {most:g}")
                 elif port["active"] and not port["rate_gbps"]:
                     unanswered.setdefault(host, []).append(f"{name} has no readable rate")
     for host, own in ports.items():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .accelerators import parse_npu_info
-from .pasted import lines_of, number
+from .tool_text import lines_of, number
 
 GPU_FIELDS = ("index", "uuid", "name", "memory.used", "memory.total", "mig.mode.current")
 # The program comes last, as its name may hold a comma.

@@ -8,14 +8,14 @@ bridge), so GPUs are compared with those of their model, on all hosts of one gro
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..findings.checks import Check
 from ..findings.findings import grouped
+from ..findings.majority import usual
 from .device_checks import Reading, Rule
-from .pasted import lines_of
+from .tool_text import lines_of
 
 _GPU = re.compile(r"\s*GPU (?P<index>\d+): (?P<model>.+?)(?: \(UUID: .*)?")
 _LINK = re.compile(r"\s*Link (?P<link>\d+): (?P<state>.+)")
@@ -52,8 +52,7 @@ def parse_nvlinks(output: str) -> list[NvLinks]:
 def _usual(nodes: Sequence[Sequence[NvLinks]]) -> dict[str, int]:
     """Return how many links most GPUs of a model use; in a tie, the higher number."""
     numbers = grouped((gpu["model"], gpu["active"]) for node in nodes for gpu in node)
-    votes = {model: Counter(active) for model, active in numbers.items()}
-    return {model: max(counts, key=lambda number: (counts[number], number)) for model, counts in votes.items()}
+    return {model: usual(active, 0, ties=int) for model, active in numbers.items()}
 
 
 _RULE = Rule(
@@ -83,9 +82,9 @@ def check_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], in
     faults: dict[str, list[str]] = {}
     for group in sorted({groups.get(host, "") for host in linked}):
         members = {host: gpus for host, gpus in linked.items() if groups.get(host, "") == group}
-        usual = _usual(list(members.values()))
+        most = _usual(list(members.values()))
         for host, gpus in members.items():
-            faults[host] = [text for gpu in gpus if (text := _problem(gpu, usual[gpu["model"]]))]
+            faults[host] = [text for gpu in gpus if (text := _problem(gpu, most[gpu["model"]]))]
     active = sum(gpu["active"] for gpus in linked.values() for gpu in gpus)
     return _RULE.checks(faults, unanswered, f"{active} links are active", inventory)
 
@@ -101,10 +100,10 @@ def _is_joined(gpu: Mapping[str, Any]) -> bool:
     return _JOINED.search(gpu["model"]) is not None
 
 
-def _problem(gpu: NvLinks, usual: int) -> str:
+def _problem(gpu: NvLinks, most: int) -> str:
     of = f" of {gpu['links']}" if gpu["links"] else ""
-    if gpu["active"] < usual:
-        return f"GPU {gpu['index']}: {gpu['active']}{of} links active, most have {usual}"
+    if gpu["active"] < most:
+        return f"GPU {gpu['index']}: {gpu['active']}{of} links active, most have {most}"
     if gpu["active"] == 0 and _is_joined(gpu):
         return f"GPU {gpu['index']}: no link{of} active"
     return ""

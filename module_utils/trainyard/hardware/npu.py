@@ -17,7 +17,7 @@ from typing import NamedTuple, TypedDict
 
 from ..findings.findings import grouped
 from .accelerators import Device
-from .pasted import lines_of, number
+from .tool_text import lines_of, number
 
 # The first generation has a 910B without a digit. The product 910B has one (910B1 to 910B4-1, 910B2C).
 _FIRST_GENERATION = re.compile(r"910(?:A|B|PRO[AB]|PREMIUMA)$")
@@ -178,9 +178,8 @@ def answer_text(answer: Answer | None) -> str:
     return f"`{text[:200]}`" if text else "nothing"
 
 
-def _printed(answer: Answer | None, pasted: bool) -> str:
-    without = "its output was not given" if pasted else "hccn_tool is not installed or was not called"
-    return f"hccn_tool printed {answer_text(answer)}" if answer else without
+def _printed(answer: Answer | None) -> str:
+    return f"hccn_tool printed {answer_text(answer)}" if answer else "hccn_tool is not installed or was not called"
 
 
 def _named(ids: Sequence[int]) -> str:
@@ -199,13 +198,11 @@ def assemble(
     conf: Mapping[int, str] | None = None,
     spods: Mapping[tuple[int, int], Answer | None] | None = None,
     visible: str | None = None,
-    pasted: bool = False,
 ) -> Npu:
     """Return the record of one node.
 
     `ports` and `conf` (of /etc/hccn.conf) are by physical id, `spods` by card and chip; `visible` is the value of
-    ASCEND_RT_VISIBLE_DEVICES. Messages name devices by their physical ids, as the vendor's tools do. With `pasted`, an
-    answer that is not there is unknown: nobody gave it.
+    ASCEND_RT_VISIBLE_DEVICES. Messages name devices by their physical ids, as the vendor's tools do.
     """
     ports, conf, spods = ports or {}, conf or {}, spods or {}
     shown = visible_devices(visible)
@@ -216,8 +213,7 @@ def assemble(
         place = (device["card"] if device["card"] is not None else -1, device["chip"] or 0)
         answer = spods.get(place)
         super_device, pod = spod(answer.output) if answer and answer.status == 0 else ("", "")
-        if answer is not None or not pasted:
-            pods.add(pod)
+        pods.add(pod)
         found["devices"].append(
             {
                 "index": device["index"],
@@ -232,18 +228,18 @@ def assemble(
         )
     if len(pods) == 1:
         found["super_pod_id"] = pods.pop()
-    _check(found, ports, spods, pods, pasted)
+    _check(found, ports, spods, pods)
     return found
 
 
 def _check(
-    found: Npu, ports: Mapping[int, Port], spods: Mapping[tuple[int, int], Answer | None], pods: set[str], pasted: bool
+    found: Npu, ports: Mapping[int, Port], spods: Mapping[tuple[int, int], Answer | None], pods: set[str]
 ) -> None:
     """Add problems and notes to a record."""
     devices, problems, notes = found["devices"], found["problems"], found["notes"]
     if devices and not found["chip"]:
         notes.append("the devices are not of one kind among 910, 910B or A3: no HCCL rank table is made for them")
-    _check_addresses(found, ports, pasted)
+    _check_addresses(found, ports)
     down = [device["physical_id"] for device in devices if device["link"] == "down" and _expects_network(found, device)]
     if down:
         problems.append(
@@ -263,13 +259,11 @@ def _check(
     unknown = [device["physical_id"] for device in devices if device["link"] == "unknown"]
     if unknown:
         port = ports.get(unknown[0])
-        why = _printed(port.link if port else None, pasted)
+        why = _printed(port.link if port else None)
         notes.append(f"the link of {_named(unknown)} (physical id) is unknown: {why}")
     if found["chip"] == "a3":
         lost = [device["physical_id"] for device in devices if not device["super_device_id"]]
-        if lost and pasted and not spods:
-            notes.append(f"the super device id of {_named(lost)} (physical id) is unknown: spod-info was not given")
-        elif lost:
+        if lost:
             answer = next((answer for answer in spods.values() if answer is not None), None)
             text = f"`npu-smi info -t spod-info` printed {answer_text(answer)}"
             problems.append(f"{_have(lost)} no super device id: {text}")
@@ -291,18 +285,14 @@ def _expects_network(found: Npu, device: NpuDevice) -> bool:
     return found["chip"] != "a3" or bool(device["device_ip"])
 
 
-def _check_addresses(found: Npu, ports: Mapping[int, Port], pasted: bool) -> None:
+def _check_addresses(found: Npu, ports: Mapping[int, Port]) -> None:
     devices, problems, notes = found["devices"], found["problems"], found["notes"]
     unset = [device["physical_id"] for device in devices if not device["device_ip"]]
-    unasked = [physical for physical in unset if pasted and ports.get(physical, Port()).ip is None]
-    unset = [physical for physical in unset if physical not in unasked]
-    if unasked:
-        notes.append(f"the network address of {_named(unasked)} (physical id) is unknown: {_printed(None, pasted)}")
     if unset and found["chip"] == "a3":
         notes.append(f"{_have(unset)} no network address: collectives stay inside the super pod")
     elif unset:
         port = ports.get(unset[0])
-        why = _printed(port.ip if port else None, pasted)
+        why = _printed(port.ip if port else None)
         first = unset[0]
         problems.append(
             f"{_have(unset)} no network address: {why}, and /etc/hccn.conf has no "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parse pasted outputs of nvidia-smi: the table without options, and `nvidia-smi -L`.
+"""Parse outputs of nvidia-smi that somebody saved: the table without options, and `nvidia-smi -L`.
 
 Memory in MiB. Tables of drivers 418 to 590: two rows for a GPU, from 450 on a third one for MIG. Nodes use --query-gpu
 (accelerators.py), which is exact; here names may be cut, and only one of the forms has UUIDs. Unknown values are None.
@@ -11,7 +11,7 @@ import re
 
 from ..findings.spans import spans
 from .accelerators import Accelerators, Device, device, first_missing, no_accelerators, nvidia_advice, pci_address
-from .pasted import excerpt, lines_of
+from .tool_text import excerpt, lines_of
 
 ROW = re.compile(
     r"\|\s+(?P<index>\d{1,3})\s+(?P<name>\S.*?)\s+(?:On|Off|N/A)\s*\|\s*(?P<pci>[0-9A-Fa-f]{4,8}(?::[0-9A-Fa-f]{2}){2}\.\d)"
@@ -105,23 +105,3 @@ def _counted(found: Accelerators, source: str) -> None:
     missing = first_missing(indexes)
     if missing:
         found["problems"].append(f"{source} has no GPU {spans(missing)}, but later ones")
-
-
-def joined(table: Accelerators | None, listed: Accelerators | None) -> Accelerators | None:
-    """Return what both forms say of one machine; each GPU that only one of them has is a problem."""
-    if table is None or listed is None:
-        return table or listed
-    by_index = {gpu["index"]: gpu for gpu in listed["devices"]}
-    seen = {gpu["index"] for gpu in table["devices"]}
-    for gpu in table["devices"]:
-        other = by_index.get(gpu["index"])
-        if other is not None:
-            gpu.update({"uuid": other["uuid"], "model": other["model"], "mig": gpu["mig"] or other["mig"]})
-    odd = sorted(seen ^ set(by_index))
-    table["problems"].extend(listed["problems"])
-    if odd:
-        table["problems"].append(f"GPU {spans(odd)}: in one of nvidia-smi's table and nvidia-smi -L only")
-        table["devices"].extend(by_index[index] for index in odd if index in by_index)
-    table["devices"].sort(key=lambda gpu: gpu["index"])
-    table["notes"] = [note for note in table["notes"] if "cuts the name" not in note]
-    return table

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TypedDict
 
-from .pasted import excerpt, lines_of
+from .tool_text import excerpt, lines_of
 
 # From near to far, without NVLink. Drivers before 390 print SOC for SYS.
 PCI_WAYS = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")

@@ -11,11 +11,11 @@ them; `verbs`, what `ibv_devices` prints, None where it was not called. A declar
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding, host_list
+from ..findings.majority import usual
 from .interfaces import RdmaPort, port_name
 
 State = Mapping[str, Any]
@@ -134,17 +134,17 @@ def _odd_nodes(states: Sequence[State]) -> list[Finding]:
     ports = {state["host"]: _listed(state["networks"]["rdma"]) for state in states}
     if not ports:
         return []
-    usual = Counter(ports.values()).most_common(1)[0][0]
-    others = host_list([host for host, text in ports.items() if text == usual])
+    most = usual(ports.values(), "")
+    others = host_list([host for host, text in ports.items() if text == most])
     action = "make them equal, or declare what the node has: rdma_expected, rdma_ports"
     findings = []
     for host, text in ports.items():
-        if text != usual:
-            own, expected = text.split("; "), usual.split("; ")
+        if text != most:
+            own, expected = text.split("; "), most.split("; ")
             more = [part for part in own if part not in expected]
             less = [part for part in expected if part not in own]
             found = "; ".join(more) or f"no {' and no '.join(less)}"
-            target = f"{'; '.join(less) or f'nothing more than {usual}'}, as on {others}"
+            target = f"{'; '.join(less) or f'nothing more than {most}'}, as on {others}"
             findings.append(Finding("RDMA ports", found, target, action, host))
     return findings
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people paste of RDMA ports: `ibstat`, `ibstatus`, `ibdev2netdev` (also -v), `rdma link`. Rates in Gb/s.
+"""Parse outputs on RDMA ports that somebody saved: `ibstat`, `ibstatus`, `ibdev2netdev` (also -v), `rdma link`.
 
 Nodes read sysfs (trainyard_node/hardware/interfaces.py). An interface that ibdev2netdev calls Down says nothing of the
 port: with InfiniBand alone nobody gives it an address.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from .interfaces import RdmaPort, parse_rate, parse_state, port_name
-from .pasted import excerpt, lines_of
+from .tool_text import excerpt, lines_of
 
 CA = re.compile(r"CA '(?P<device>[^']+)'")
 STATUS = re.compile(r"Infiniband device '(?P<device>[^']+)' port (?P<port>\d{1,3}) status:")
@@ -137,6 +137,9 @@ def parse_ibdev2netdev(output: str) -> Ports:
             ports.append(port)
         elif "==>" in line:
             problems.append(f"ibdev2netdev printed a line that is no port: {excerpt(line)}")
+    unknown = [port_name(port) for port in ports if port["state"] is None]
+    if unknown:
+        problems.insert(0, f"nothing says the state of {', '.join(unknown)}: give ibstat or ibstatus")
     return ports, problems
 
 
@@ -150,24 +153,3 @@ def parse_rdma_link(output: str) -> Ports:
         port["active"] = (port["state"], physical) == ("ACTIVE", "LinkUp")
         ports.append(port)
     return ports, []
-
-
-def joined(states: Ports | None, netdevs: Ports | None) -> Ports:
-    """Return the ports with the interfaces that ibdev2netdev names; a port that only one tool knows is a problem."""
-    ports, problems = states or ([], [])
-    names, more = netdevs or ([], [])
-    problems = [*problems, *more]
-    if states is None:
-        unknown = [port_name(port) for port in names if port["state"] is None]
-        if unknown:
-            problems.append(f"nothing says the state of {', '.join(unknown)}: give ibstat or ibstatus, too")
-        return names, problems
-    known = {port_name(port): port for port in names}
-    if len(known) < len(names) or len(set(map(port_name, ports))) < len(ports):
-        problems.append("a port stands there more than once: give the output of one machine")
-    for port in ports:
-        other = known.pop(port_name(port), None)
-        port["netdev"] = other["netdev"] if other else port["netdev"]
-    if known:
-        problems.append(f"ibdev2netdev has {', '.join(known)}, of which nothing else says a state")
-    return ports, problems

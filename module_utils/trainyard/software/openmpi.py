@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
+from ..findings.majority import usual
 from .builds import place_findings, share_out
 from .requirements import is_sha256, setting_finding
 
@@ -139,10 +140,9 @@ def _existing_findings(states: Sequence[State], settings: Mapping[str, Any]) -> 
 def compare_versions(states: Sequence[State], requested: str) -> list[Finding]:
     """Find nodes without Open MPI, or with another one than the others or than is requested ("": any)."""
     versions = {state["host"]: (state["mpi"] or {}).get("version", "") for state in states}
-    counts = Counter(filter(None, versions.values())).most_common(1)
-    usual = requested or (counts[0][0] if counts else "")
-    same = [host for host, version in versions.items() if usual and version == usual]
-    expected = f"Open MPI {usual}".strip() + (f", as on {host_list(same)}" if same and not requested else "")
+    most = requested or usual(filter(None, versions.values()), "")
+    same = [host for host, version in versions.items() if most and version == most]
+    expected = f"Open MPI {most}".strip() + (f", as on {host_list(same)}" if same and not requested else "")
     equal = "make the nodes equal: the same release of the operating system"
     action = f"{'correct openmpi_version' if requested else equal}, or set openmpi_provider: source"
     findings = []

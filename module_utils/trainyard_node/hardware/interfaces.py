@@ -16,7 +16,7 @@ import struct
 from pathlib import Path
 
 from ...trainyard.hardware import interfaces as parse
-from ...trainyard.hardware.pasted import number
+from ...trainyard.hardware.tool_text import number
 from ..machine.tree import Tree
 
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8

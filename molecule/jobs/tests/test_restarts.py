@@ -1,4 +1,4 @@
-"""Restarts: a rank that fails, a node that is lost and comes back, a budget that is used up; always all together."""
+"""Restarts: a rank that fails, a node that is lost and comes back; always all together."""
 
 import base64
 import hashlib
@@ -109,24 +109,6 @@ def test_what_a_webhook_is_told_is_signed_and_holds_no_secret(again, webhook, no
     where = f"/var/lib/trainyard/jobs/{run.job_id}"
     found = nodes["n1"].host.run(f"ls {where} && grep -rlE '{'|'.join(SECRETS.values())}' {where}")
     assert "cluster.json" in found.stdout and "events.json" not in found.stdout and where not in found.stdout
-
-
-def test_a_budget_that_is_used_up_ends_the_job_with_the_last_traceback(play, left):
-    command = ["python3", "worker.py", "--raise-on", "1"]
-    # The same error at the same step would end the job after the second attempt.
-    job = {"job_name": "again", "job_nodes": 2, "job_max_restarts": 2, "job_restart_on": "always"}
-    run = play.launch(WORKER, **job, job_command=command).expect(2)
-    assert "  rank 1 on n2 failed first: exit code 7, ValueError: no picture for step 5" in run.lines
-    assert "  started again 2 of at most 2 times" in run.lines
-    told = [line for line in run.lines if "rank 1 on n2: exit code 7, so the whole job starts again" in line]
-    assert len([line for line in told if line.startswith("    ")]) == 2
-    assert run.log(1).count("ValueError: no picture for step 5") == 3
-    # The last one is told as if it had been the only one, with its traceback.
-    shown = [line.removeprefix("    | ") for line in run.lines if line.startswith("    | ")]
-    assert "Traceback (most recent call last):" in shown
-    assert shown[-1] == "ValueError: no picture for step 5"
-    assert run.summary["failure"]["exit_code"] == 7
-    assert left(run.job_id) == {}
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """A training whose parameters depend on what all ranks gather in each step; it saves each step, and resumes the last.
 
-It runs as `python -c` with training/mindspore/ or training/oneflow/ as its folder. With a third argument, a number of
+It runs as `python -c` with training/ as its folder. With a third argument, a number of
 seconds, rank 0 takes that long to save at SIGTERM, and all ranks leave after the same step.
 """
 
@@ -17,13 +17,16 @@ asked = []
 if sys.argv[3:]:
     signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 if os.environ.get("MS_ROLE"):
+    sys.path.insert(0, "mindspore")
     import cluster
 
     rank, ranks = cluster.join()
 
     def gather(number):
         return [row[0] for row in cluster.gather([number], ranks)]
-elif importlib.util.find_spec("place"):
+# A folder of that name alone has no origin.
+elif getattr(importlib.util.find_spec("oneflow"), "origin", None):
+    sys.path.insert(0, "oneflow")
     import numpy as np
     from place import place
 

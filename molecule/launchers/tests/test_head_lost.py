@@ -21,7 +21,7 @@ STEPS = 400 if FAULT in ("cut", "shutdown") else 120
 SAVES = ["5"] if FAULT == "shutdown" else []
 PROGRAM = PROJECT / "molecule/launchers/succession/train.py"
 MINDSPORE = {"job_venv": "mindspore", "job_packages": ["mindspore"], "job_nodes": 2}
-ONEFLOW = {"job_venv": "oneflow", "job_packages": ["oneflow"], "job_nodes": 2, "job_source": "training/oneflow"}
+ONEFLOW = {"job_venv": "oneflow", "job_packages": ["oneflow"], "job_nodes": 2, "job_source": "training"}
 # OneFlow has a lab of its own, of the scenario oneflow.
 OWN = {
     "mindspore": MINDSPORE,
@@ -85,7 +85,7 @@ def survived(play, nodes, node_vars, node_names, request):
         "job_name": f"head-{name}",
         "job_launcher": name,
         "job_command": ["python", "-c", PROGRAM.read_text(), str(STEPS), saved, *SAVES],
-        "job_source": "training/mindspore",
+        "job_source": "training",
         "job_spares": 1,
         "job_max_restarts": 2,
         "job_ranks_per_node": 1,

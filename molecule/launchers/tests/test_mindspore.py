@@ -66,7 +66,7 @@ def test_a_run_goes_on_from_the_newest_epoch_that_all_ranks_have(three, play, no
 @pytest.fixture(scope="module")
 def one(play, nodes):
     """Two workers on one node, one of which is killed while they train."""
-    command = ["python", "train.py", "--data=/var/lib/trainyard/data/digits", "--epochs=100000"]
+    command = ["python", "mindspore/train.py", "--data=/var/lib/trainyard/data/digits", "--epochs=100000"]
     run = play.launch(DIGITS, job_command=command).trains()
     nodes["n1"].kill_process(run, "rank1")
     return run.wait()

@@ -25,7 +25,7 @@ def test_its_logs_are_found_where_those_of_the_other_launcher_are(two):
 
 
 def test_a_killed_worker_ends_the_job_everywhere(play, nodes, left):
-    command = ["python", "train.py", "--data=/var/lib/trainyard/data/digits", "--epochs=100000"]
+    command = ["python", "mindspore/train.py", "--data=/var/lib/trainyard/data/digits", "--epochs=100000"]
     run = play.launch(DIGITS, job_nodes=2, job_command=command).trains()
     table = nodes["n2"].table
     worker = wait_until(

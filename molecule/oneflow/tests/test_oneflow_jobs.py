@@ -43,7 +43,7 @@ def test_only_the_first_node_prints_and_saves(two, nodes):
 
 
 def test_all_nodes_have_the_same_scripts(two, nodes):
-    digests = {node.host.check_output(f"cd {two.job_dir}/source && sha256sum *.py") for node in nodes.values()}
+    digests = {node.host.check_output(f"cd {two.job_dir}/source/oneflow && sha256sum *.py") for node in nodes.values()}
     assert len(digests) == 1
     assert {line.split()[1] for line in digests.pop().splitlines()} >= {"train.py", "place.py", "pictures.py"}
 
@@ -117,7 +117,7 @@ def test_a_launch_module_has_a_session_of_its_own_and_a_killed_rank_is_named(pla
 
 @pytest.mark.parametrize(("file", "place"), [(LAUNCH, "RANK=1"), (ADDRESS_LIST, "ONEFLOW_MACHINE_ID=1")])
 def test_a_killed_rank_brings_all_back_and_they_go_on_from_their_checkpoints(two, play, nodes, left, file, place):
-    command = ["python", "train.py", "--dataset=digits", "--data=/var/lib/trainyard/data/digits", "--epochs=30"]
+    command = ["python", "oneflow/train.py", "--dataset=digits", "--data=/var/lib/trainyard/data/digits", "--epochs=30"]
     run = play.launch(file, job_max_restarts=1, job_command=[*command, "--checkpoints=checkpoints"])
     node, saved = nodes["n2"], f"{run.job_dir}/source/checkpoints/rank_1"
     # Each drops its third but newest; with two of one rank, the other has the first of them.

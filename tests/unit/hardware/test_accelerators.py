@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.hardware import accelerators as acc
-from ansible.module_utils.trainyard.hardware.pasted import lines_of
+from ansible.module_utils.trainyard.hardware.tool_text import lines_of
 from hypothesis import given
 from hypothesis import strategies as st
 

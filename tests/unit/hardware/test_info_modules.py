@@ -1,4 +1,4 @@
-"""The main functions of accelerator_info, network_info and node_info."""
+"""The main functions of accelerator_info and network_info."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 
 import accelerator_info
 import network_info
-import node_info
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from captured_tree import unfold
@@ -33,18 +32,9 @@ def test_the_modules_return_facts_and_change_nothing(tmp_path, capsys, check_mod
     assert (accelerators["count"], accelerators["vendor"]) == (8, "nvidia")
     networks = read(network_info, "roce_bond")["networks"]
     assert {port["netdev"] for port in networks["rdma"]} == {"bond0", "enp99s0f0np0"}
-    node = read(node_info, "port_down", packages=["torch"], venv="/opt/trainyard/venvs/pytorch")["node"]
-    assert (node["hostname"], node["packages"], node["venv"]["exists"]) == ("dgx1-03", {"torch": None}, False)
-    assert node["unused_ports"].endswith("-65535") and len(node["fingerprint"]) == 64
 
 
-def test_node_info_as_one_text(tmp_path, capsys):
-    root = str(unfold("port_down", tmp_path))
-    result = run(node_info, capsys, root=root, as_json=True)
-    assert json.loads(result["node"]) == run(node_info, capsys, root=root)["node"]
-
-
-@pytest.mark.parametrize("module", [accelerator_info, network_info, node_info])
+@pytest.mark.parametrize("module", [accelerator_info, network_info])
 def test_documentation_names_every_result(module, capsys):
     import yaml
 

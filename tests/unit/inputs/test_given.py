@@ -143,14 +143,6 @@ def test_all_kinds_of_problems_come_in_one_list(playbook, tmp_path, here):
     )
 
 
-def test_an_old_job_file_gets_one_finding_with_its_new_lines(playbook, tmp_path, here):
-    job = tmp_path / "job.yml"
-    job.write_text("job_name: x\njob_command: [python, x.py]\njob_launcher: slurm\njob_engine: mpirun\n")
-    run = playbook("launch.yml", "-e", f"@{job}")
-    run.expect(2, f"found unknown variable job_engine in {here}/job.yml, line 4", "do write its value as job_launcher")
-    assert run.output.count("found ") == 1
-
-
 def test_two_job_files_are_a_finding(playbook):
     run = playbook("launch.yml", "-e", "@jobs/digits.yml", "-e", "job=jobs/resnet18-cifar10.yml")
     run.expect(2, "found jobs/resnet18-cifar10.yml with -e job=, and jobs/digits.yml with -e @ expected one job file")

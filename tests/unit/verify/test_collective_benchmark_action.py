@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-import rdma_traffic
-from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard_node.hardware.rdma_traffic import read_traffic
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 from benchmark_samples import GIB, H100, OUTPUTS, nic, read, two, write_run
 
 GLOO = read("trainyard-all_reduce-gloo.txt")
@@ -136,11 +136,9 @@ def test_a_baseline_is_checked_before_anything_is_measured(act, tmp_path):
     assert found(baseline=str(file)) == []
 
 
-def test_counters_come_in_bytes_and_through_both_modules(act, capsys, tmp_path):
+def test_counters_come_in_bytes(act, tmp_path):
     def traffic(host, root):
-        with patch_module_args({"host": host, "root": str(root)}), pytest.raises(SystemExit):
-            rdma_traffic.main()
-        return json.loads(capsys.readouterr().out)["traffic"]
+        return {"host": host, "ports": read_traffic(Tree(root))}
 
     def tree(units):
         for device in range(8):

@@ -20,11 +20,6 @@ from .job import Events, Job, Kubernetes, Mpi
 from .values import Values
 from .variables import ONE_COPY, VARIABLES
 
-# Variables of older job files: what to write in place of each.
-RENAMED = {
-    "job_engine": "write its value as job_launcher, and beside it job_scheduler: slurm or job_scheduler: kubernetes"
-}
-
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 # Variables with paths on the nodes.
 _NODE_PATHS = (
@@ -40,7 +35,7 @@ def unknown_keys(given: Iterable[str]) -> list[Finding]:
         near = difflib.get_close_matches(key, VARIABLES, n=1)
         action = f"did you mean {near[0]}?" if near else "remove it from the job file"
         expected = "the variables of docs/job-variables.md"
-        findings.append(Finding("job file", f"unknown variable {key}", expected, RENAMED.get(key, action)))
+        findings.append(Finding("job file", f"unknown variable {key}", expected, action))
     return findings
 
 

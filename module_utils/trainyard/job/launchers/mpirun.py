@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 from ...cluster.ssh_options import UNATTENDED
 from ...findings.findings import Finding
+from ...findings.majority import usual
 from ..file.job import Job
 from ..placement.hostfile import MpiHost, render
 from ..placement.placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment, only_ipv4
@@ -92,14 +93,14 @@ def check(job: Job, placement: Placement) -> list[Finding]:
         expected = "a launcher that MindSpore works with on CPU; mpirun is for GPU and Ascend"
         findings.append(Finding("job_launcher", "mpirun for MindSpore on CPU", expected, "set job_launcher: mindspore"))
     found = {node.host: _described(node.mpi) for node in placement.nodes}
-    usual = max(found.values(), key=list(found.values()).count)
+    most = usual(found.values(), "")
     for node in placement.nodes:
         if not node.mpi:
             expected, action = "Open MPI on every node", "run site.yml with openmpi in trainyard_frameworks"
         elif _major(node.mpi) < 4:
             expected, action = "Open MPI 4 or 5", "install a newer one: role openmpi"
-        elif found[node.host] != usual and usual:
-            expected, action = f"{usual}, as on the other nodes", "run site.yml on all nodes"
+        elif found[node.host] != most and most:
+            expected, action = f"{most}, as on the other nodes", "run site.yml on all nodes"
         else:
             continue
         findings.append(Finding("mpi", found[node.host] or "no Open MPI", expected, action, host=node.host))

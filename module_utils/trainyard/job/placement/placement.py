@@ -2,13 +2,13 @@
 """Placement: which ranks of a job run on which node, with which devices and over which interface.
 
 Everything that depends on all nodes at once is decided here, from the facts of all nodes. The order of nodes, and so
-of ranks, is the order of the inventory, but for launchers that demand another one. Facts are what library/node_info
-returns.
+of ranks, is the order of the inventory, but for launchers that demand another one. Facts are what each node
+answers (`read_node`).
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +18,7 @@ from ...cluster.ports import is_unused
 from ...cluster.unreachable import Answer
 from ...cluster.unreachable import findings as no_answers
 from ...findings.findings import Finding, counted
+from ...findings.majority import usual
 from ...hardware.interfaces import SelectionError, behind_nat, nccl_ib_hca, network_of, select_interface
 from ..file.job import Job
 from ..file.mindspore_tls import environment as tls_environment
@@ -159,22 +160,22 @@ def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
     facts = {host: fact for host, fact in facts.items() if job.image is None or (fact.get("image") or {}).get("id")}
     for package in job.packages if facts else ():
         versions = {host: str((fact.get("packages") or {}).get(package) or "") for host, fact in facts.items()}
-        usual = next((version for version, _ in Counter(filter(None, versions.values())).most_common(1)), "")
-        expected, action = f"{package} {usual}, as on the other nodes", "run site.yml to make them equal"
+        most = usual(filter(None, versions.values()), "")
+        expected, action = f"{package} {most}, as on the other nodes", "run site.yml to make them equal"
         if job.image:
             expected, action = f"{package} in the image", "take another image, or correct job_packages or job_venv"
-        elif not usual:
+        elif not most:
             expected = f"{package} installed on every node"
             action = "run site.yml, set job_venv to where it is, or take it out of job_packages"
         needed = job.package_versions.get(package, "")
-        if usual and not fits(usual, needed):
+        if most and not fits(most, needed):
             action = "install such a version (site.yml with it in the role's packages), or correct job_packages"
-            found, expected = f"{package} {usual} in {where}", f"{package} {needed}"
+            found, expected = f"{package} {most} in {where}", f"{package} {needed}"
             findings += [Finding("versions", found, expected, action, host=host) for host in versions]
             continue
         for host, version in versions.items():
-            found = f"{package} {version or 'missing'}" if usual else f"no {package}"
-            if version != usual or not usual:
+            found = f"{package} {version or 'missing'}" if most else f"no {package}"
+            if version != most or not most:
                 findings.append(Finding("versions", f"{found} in {where}", expected, action, host=host))
     return findings
 

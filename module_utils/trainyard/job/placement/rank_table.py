@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from ...ascend import rank_table
 from ...ascend.given_rank_table import GivenTable, host_ip
 from ...ascend.rank_table_view import ServerView, View
 from ...findings.findings import Finding, Warned, counted, faults, host_list
+from ...findings.majority import usual
 from .placement import Node, Placement
 
 CHECK = "rank table"
@@ -31,20 +31,19 @@ def physical_ids(node: Node) -> list[int]:
 
 def chip(placement: Placement) -> str:
     """Return the chip of most nodes, or ""."""
-    chips = Counter(str(node.npu.get("chip") or "") for node in placement.nodes)
-    return chips.most_common(1)[0][0]
+    return usual((str(node.npu.get("chip") or "") for node in placement.nodes), "")
 
 
 def chip_findings(placement: Placement) -> list[Finding]:
     """Find nodes with another chip than most nodes, or with one that has no rank tables."""
-    usual = chip(placement)
-    known = usual in rank_table.CHIPS
-    expected = f"{usual}, as on the other nodes" if known else f"one of {', '.join(rank_table.CHIPS)}"
+    most = chip(placement)
+    known = most in rank_table.CHIPS
+    expected = f"{most}, as on the other nodes" if known else f"one of {', '.join(rank_table.CHIPS)}"
     action = "use nodes of one kind (job_hosts): a rank table is for one"
     return [
         Finding("devices", f"chip {node.npu['chip'] or 'of no known kind'}", expected, action, host=node.host)
         for node in placement.nodes
-        if node.npu["chip"] != usual or not known
+        if node.npu["chip"] != most or not known
     ]
 
 

@@ -3,9 +3,9 @@
 
 A container shares the node's network, process ids, shared memory and user, so that monitors see, signal and explain
 its processes as any others, and ranks of one node reach each other's memory. Only the files are the image's. Podman
-and Docker name their containers, so that none is left; Apptainer and Enroot have nothing but the processes.
+and Docker name their containers, so that none is left; Apptainer has nothing but the processes.
 
-Sources: podman-run(1), docker-run(1), apptainer-exec(1), Apptainer's user guide (environment), enroot's start.md.
+Sources: podman-run(1), docker-run(1), apptainer-exec(1), Apptainer's user guide (environment).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from ...software.container_flags import APPTAINER, PODMAN, SHARED
 
 # In the order in which `auto` prefers them.
-RUNTIMES = ("podman", "apptainer", "docker", "enroot")
+RUNTIMES = ("podman", "apptainer", "docker")
 # Label of a job's containers, where there are any.
 LABEL = "trainyard.job"
 # Those whose containers have names, and stay where their processes are killed.
@@ -47,7 +47,7 @@ def command(
 
     The values of `env` come from the environment of this command: arguments are no place for secrets.
     """
-    build = {"podman": _podman, "docker": _docker, "apptainer": _apptainer, "enroot": _enroot}[record["runtime"]]
+    build = {"podman": _podman, "docker": _docker, "apptainer": _apptainer}[record["runtime"]]
     return [record["program"], *build(record, job_id, name, env, folder), *argv]
 
 
@@ -140,16 +140,4 @@ def _apptainer(record: Mapping[str, Any], job_id: str, name: str, env: Mapping[s
         *(("--nv",) if record["gpus"] else ()),
         *_mounts(record, "--bind"),
         record["image"],
-    ]
-
-
-def _enroot(record: Mapping[str, Any], job_id: str, name: str, env: Mapping[str, str], folder: str) -> list[str]:
-    del job_id, name
-    mounts = [f"{source}:{target}:x-create=auto,bind,{mode}" for source, target, mode in record["mounts"]]
-    return [
-        *("start", "--rw"),
-        *(word for each in mounts for word in ("--mount", each)),
-        *_variables(env, "--env"),
-        # Enroot has no option for the working folder.
-        *(record["image"], "sh", "-c", 'cd "$0" && exec "$@"', folder),
     ]

@@ -208,10 +208,6 @@ def _run(request: Request, fact: Mapping[str, Any]) -> int:
     part = file.with_suffix(f".part{os.getpid()}")
     if source:
         argv = ["scp", *UNATTENDED.split(), f"[{source}]:{file}", str(part)]
-    elif runtime == "enroot":
-        # It separates registry and image by #.
-        address = re.sub(r"^docker://([^/]+)/", r"docker://\1#", reference)
-        argv = [_program(fact), "import", "--output", str(part), address]
     else:
         argv = [_program(fact), "build" if request["kind"] == "archive" else "pull", str(part), reference]
     settings = images.settings()

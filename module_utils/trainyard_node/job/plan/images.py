@@ -191,7 +191,7 @@ def has_started(identity: str, runtime: str) -> bool:
 
 def file_of(identity: str, runtime: str) -> Path:
     """Return where an image lies as a file of this container program, or what is noted of it."""
-    suffix = {"apptainer": "sif", "enroot": "sqsh"}.get(runtime, runtime)
+    suffix = "sif" if runtime == "apptainer" else runtime
     return Path(pwd.getpwuid(os.getuid()).pw_dir, _FILES, f"{identity.replace(':', '-')}.{suffix}")
 
 

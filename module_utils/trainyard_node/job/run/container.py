@@ -36,7 +36,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 # files: without them it could not save.
 BETWEEN = frozenset(
     (
-        *("podman", "conmon", "docker", "starter", "starter-suid", "apptainer", "enroot", "catatonit"),
+        *("podman", "conmon", "docker", "starter", "starter-suid", "apptainer", "catatonit"),
         *("squashfuse", "squashfuse_ll", "fuse-overlayfs", "fuse2fs", "gocryptfs"),
     )
 )

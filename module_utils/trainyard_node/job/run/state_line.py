@@ -22,8 +22,7 @@ def lasting(cluster: Mapping[str, Any]) -> dict[str, str]:
 
 
 def line(cluster: Mapping[str, Any]) -> str:
-    """Return the line for people. A monitor of an older version reports less."""
-
+    """Return the line for people."""
     ranks = cluster["ranks_running"], cluster["world_size"]
     lost_loss, printing = cluster.get("loss_not_a_number"), cluster.get("printing")
     stays = lasting(cluster)

@@ -193,12 +193,6 @@ def test_a_launcher_that_the_scheduler_cannot_use_is_a_finding(name):
     assert [each.check for each in wrong(scheduler=name, launcher="rank_table")] == ["job_launcher"]
 
 
-def test_job_engine_of_older_job_files_is_a_finding_with_its_replacement():
-    (finding,) = jobs.unknown_keys(["job_engine"])
-    assert finding.found == "unknown variable job_engine"
-    assert "job_launcher" in finding.action and "job_scheduler: slurm" in finding.action
-
-
 def test_node_environment():
     assert node_environment({"A": 1}, "n1") == ({"A": "1"}, [])
     assert node_environment(None, "n1") == ({}, [])

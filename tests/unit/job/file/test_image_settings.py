@@ -12,7 +12,7 @@ DIGEST = f"docker://registry.example:5000/team/torch@sha256:{'ab' * 32}"
 
 def test_an_image_of_each_form():
     assert make_job().image is None
-    assert make_job(image=DIGEST).image == Image(DIGEST, "registry", ("podman", "apptainer", "docker", "enroot"))
+    assert make_job(image=DIGEST).image == Image(DIGEST, "registry", ("podman", "apptainer", "docker"))
     archive = make_job(image="oci-archive:/images/torch.tar", container="docker").image
     assert (archive.kind, archive.runtimes) == ("archive", ("docker",))
     assert make_job(image="/images/torch.sif").image.runtimes == ("apptainer",)

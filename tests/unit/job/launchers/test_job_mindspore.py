@@ -186,7 +186,7 @@ def test_the_example_on_captured_gpu_machines(tmp_path):
     assert findings == []
     facts = {"packages": {"mindspore": "2.2.14"}}
     members = [captured_member(tmp_path, "gpu8_infiniband", f"gpu{at}", f"10.20.0.1{at}", **facts) for at in (1, 2)]
-    plan = make_plan(job, members).as_dict()
+    plan = make_plan(job, members, files=("mindspore/train.py",)).as_dict()
     scheduler, first, *_ = plan["nodes"][0]["processes"]
     assert [len(node["processes"]) for node in plan["nodes"]] == [9, 8]
     assert (scheduler["name"], scheduler["env"]["MS_ROLE"], scheduler["ranks"]) == ("scheduler", "MS_SCHED", [])

@@ -73,10 +73,10 @@ def test_the_guides_program_on_all_devices_of_two_nodes():
     job, findings = schedulers.parse(given)
     assert findings == []
     members = [member(number, devices=8, packages={"oneflow-cu102": "0.2.0"}) for number in range(2)]
-    plan = make_plan(job, members, files=("global_function.py",)).as_dict()
+    plan = make_plan(job, members, files=("oneflow/global_function.py",)).as_dict()
     for node in plan["nodes"]:
         (process,) = node["processes"]
-        assert (process["ranks"], process["argv"][:2]) == (node["ranks"], ["python", "global_function.py"])
+        assert (process["ranks"], process["argv"][:2]) == (node["ranks"], ["python", "oneflow/global_function.py"])
         assert process["env"]["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
         # The script reads it as machine(), ctrl_port() and gpu_device_num().
         assert machines(process["env"]) == (["10.77.0.1", "10.77.0.2"], 9988, 8)

@@ -223,7 +223,7 @@ def test_mindspore_on_captured_gpu_machines(tmp_path):
     mpi = {"version": "4.1.4", "path": "/opt/trainyard/openmpi-4.1.4/bin/mpirun"}
     facts = {"packages": {"mindspore": "2.2.14"}, "mpi": mpi}
     members = [captured_member(tmp_path, "gpu8_infiniband", f"gpu{at}", f"10.20.0.1{at}", **facts) for at in (1, 2)]
-    plan = make_plan(job, members).as_dict()
+    plan = make_plan(job, members, files=("mindspore/train.py",)).as_dict()
     head, other = plan["nodes"]
     (launcher,) = head["processes"]
     assert launcher["argv"][0] == "/opt/trainyard/openmpi-4.1.4/bin/mpirun" and other["processes"] == []

@@ -113,7 +113,8 @@ def test_the_example_on_captured_npu_machines(tmp_path):
         return replace(member, facts=json.loads(facts))
 
     # The dictionary order of addresses puts the second one first.
-    plan = make_plan(job, [captured("npu2", "10.0.0.2", 192), captured("npu12", "10.0.0.12", 193)]).as_dict()
+    members = [captured("npu2", "10.0.0.2", 192), captured("npu12", "10.0.0.12", 193)]
+    plan = make_plan(job, members, files=("mindspore/train.py",)).as_dict()
     addresses = [address for address, _ in ranks_of(table_of(plan))]
     assert addresses == ["10.0.0.12"] * 8 + ["10.0.0.2"] * 8
     assert [node["host"] for node in plan["nodes"]] == ["npu12", "npu2"]

@@ -234,7 +234,7 @@ def test_how_much_of_an_image_is_there_is_said(tmp_path, monkeypatch, kind):
     (layers / "1").write_bytes(bytes(3 << 20))
     share = "3 MiB of 8 MiB" if kind == "archive" else "3 MiB"
     assert image_transfer._with_size("Copying blob 4f4f", asked, place) == f"Copying blob 4f4f: {share}"
-    # Apptainer and enroot write one file.
+    # Apptainer writes one file.
     (place.parent / "x.part4711").write_bytes(bytes(5 << 20))
     assert image_transfer._with_size("", asked, place).startswith("5 MiB")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)

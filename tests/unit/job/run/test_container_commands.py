@@ -55,13 +55,6 @@ def command(runtime, **changes):
             "/usr/bin/x --quiet exec --cleanenv --no-eval --no-home --pwd /jobs/a/source "
             "--bind /data:/data:ro --bind /jobs/a:/jobs/a:rw IMAGE python 'a b.py'",
         ),
-        (
-            "enroot",
-            "/usr/bin/x start --rw "
-            "--mount /data:/data:x-create=auto,bind,ro --mount /jobs/a:/jobs/a:x-create=auto,bind,rw "
-            "--env HOME=/home/train --env PATH=/opt/venv/bin:/bin --env RANK --env TOKEN IMAGE "
-            """sh -c 'cd "$0" && exec "$@"' /jobs/a/source python 'a b.py'""",
-        ),
     ],
 )
 def test_the_command_of_each_program(runtime, expected):
@@ -83,7 +76,7 @@ def test_apptainer_takes_the_variables_of_the_job_by_a_prefix():
         "APPTAINERENV_LD_LIBRARY_PATH": "/opt/lib",
     }
     assert containers.environment({**RECORD, "runtime": "apptainer"}, env) == {**env, **prefixed}
-    for runtime in ("podman", "docker", "enroot"):
+    for runtime in ("podman", "docker"):
         assert containers.environment({**RECORD, "runtime": runtime}, env) == env
 
 

@@ -81,7 +81,6 @@ EVERYTHING = {
         {"path": "/data", "claim": "imagenet", "read_only": True},
         {"path": "/scratch", "host_path": "/mnt/nvme"},
     ],
-    "queue": "research",
     "priority_class": "high",
     "image_pull_policy": "IfNotPresent",
     "image_pull_secrets": ["registry"],
@@ -98,7 +97,7 @@ def test_every_manifest_is_valid(kind, start, table):
     several = kind != "MSJob" and start != "direct"
     made = manifests(
         job_launcher=start,
-        job_kubernetes={"resource": kind, **table, **({"queue": ""} if kind == "MSJob" else {})},
+        job_kubernetes={"resource": kind, **table},
         job_ranks_per_node=8 if table and several else 1,
         job_devices="auto" if table else "none",
         job_secret_env=["TOKEN"],
@@ -298,10 +297,6 @@ def test_rights_are_checked_for_created_objects(start, secrets, made):
     assert kubernetes.other_kinds(chosen, secrets=secrets) == made
 
 
-def test_kueue_gets_the_queue():
-    assert the("Job", job_kubernetes={"queue": "q"})["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
-
-
 RECOVERY = {"job_launcher": "mindspore", "job_recovery": True, "job_max_restarts": 1}
 WRONG = [
     ({"job_image": ""}, "job_image"),
@@ -320,7 +315,6 @@ WRONG = [
     ({"job_kubernetes": {"tls_secret": "x"}}, "mindspore or msrun"),
     ({"job_kubernetes": {"recovery_claim": "x"}}, "whose scheduler recovers"),
     ({**TLS, "job_launcher": "mindspore", "job_kubernetes": {"tls_secret": "x"}}, "leave out job_tls, or"),
-    ({"job_launcher": "mindspore", "job_kubernetes": {"queue": "q"}}, "a resource that Kueue knows: Job, MPIJob"),
     ({"job_devices": "auto"}, "job_kubernetes.device_resource"),
     ({"job_devices": [0, 1]}, "device plugin chooses"),
     ({"job_max_restarts": 2}, "finds no rendezvous"),

@@ -71,15 +71,13 @@ def manifests(request: Request) -> list[Manifest]:
         made.append(_service(request))
     spec_of = {"Job": _job_spec, "MPIJob": _mpi_spec, "MSJob": _ms_spec}
     resource = request.resource
-    metadata = _metadata(request, queued=True)
+    metadata = _metadata(request)
     spec = spec_of[resource.kind](request)
     return [*made, {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}]
 
 
-def _metadata(request: Request, ending: str = "", *, queued: bool = False) -> Manifest:
+def _metadata(request: Request, ending: str = "") -> Manifest:
     labels = {LABEL: request.name, "app.kubernetes.io/managed-by": "trainyard"}
-    if queued and request.settings.queue:
-        labels["kueue.x-k8s.io/queue-name"] = request.settings.queue
     annotations = {"trainyard-job-id": request.job_id}
     namespace = {"namespace": request.settings.namespace} if request.settings.namespace else {}
     return {"name": request.name + ending, "labels": labels, "annotations": annotations, **namespace}

@@ -59,7 +59,6 @@ class Settings:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
     volumes: tuple[Volume, ...] = ()
-    queue: str = ""
     priority_class: str = ""
     clean_pods: str = "None"
     success: str = "AllWorkers"
@@ -104,7 +103,7 @@ _CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("cpu memory shared_memory", _matches(_QUANTITY), "a quantity of Kubernetes such as 500m, 4 or 16Gi"),
     ("device_resource rdma_resource", _matches(_EXTENDED), "the name of an extended resource such as nvidia.com/gpu"),
     (
-        "service_account tls_secret recovery_claim code_claim queue priority_class",
+        "service_account tls_secret recovery_claim code_claim priority_class",
         _is_name,
         "a name in the cluster: lower-case letters, digits and hyphens",
     ),
@@ -153,7 +152,6 @@ def parse(job: Job) -> tuple[Settings | None, list[Finding]]:
         *_value_findings(values),
         *_launcher_findings(values, job.launcher),
         *_code_findings(values, bool(job.source)),
-        *_queue_findings(values),
     ]
     volumes = values["volumes"] if isinstance(values["volumes"], (list, tuple)) else [values["volumes"]]
     findings += [
@@ -251,13 +249,6 @@ def _code_findings(values: Mapping[str, Any], source: bool) -> list[Finding]:
     if code != "volume" and claim:
         findings.append(_useless("code_claim", f"{claim} with code: {code}", "code: volume"))
     return findings
-
-
-def _queue_findings(values: Mapping[str, Any]) -> list[Finding]:
-    if values["queue"] and values["resource"] == "MSJob":
-        # Kueue does not know it, so its pods would bypass the queue.
-        return [_useless("queue", f"{values['queue']} with an MSJob", "a resource that Kueue knows: Job, MPIJob")]
-    return []
 
 
 def _label(value: Any) -> str:

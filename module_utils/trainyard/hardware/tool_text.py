@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output of tools as people paste it: with a byte order mark, line ends of other systems, terminal colors."""
+"""Output of tools as people save it: with a byte order mark, line ends of other systems, terminal colors."""
 
 from __future__ import annotations
 
