@@ -134,7 +134,7 @@ class FanOut:
             for name in filter(self.allowed, names):
                 try:
                     if name not in self._hosts:
-                        self._hosts[name] = self._connect(name)
+                        self._hosts[name] = self._connect(name, self._variables(name))
                     hosts.append(self._hosts[name])
                 except (AnsibleError, ValueError) as error:
                     answers[name] = {"failed": True, "msg": str(error)}
@@ -164,7 +164,7 @@ class FanOut:
         """Prepare the connection to a host, for a thread that will use it; return whether that was possible."""
         with _connecting, contextlib.suppress(AnsibleError, ValueError):
             if self.allowed(host):
-                self._hosts[host] = self._hosts.get(host) or self._connect(host)
+                self._hosts[host] = self._hosts.get(host) or self._connect(host, self._variables(host))
         return host in self._hosts
 
     def forget(self, host: str) -> None:
@@ -185,14 +185,23 @@ class FanOut:
         found: dict[str, Any] = self.task_vars["hostvars"].raw_get(host)
         return found
 
-    def value(self, host: str, name: str) -> Any:
-        """Return a variable of a host, None if it is not set. Raises AnsibleError."""
+    def values(self, host: str, *names: str) -> list[Any]:
+        """Return variables of a host, None for each that is not set. Raises AnsibleError.
+
+        The connection for later queries is made with them, as Ansible takes long to collect the variables of a host.
+        """
         variables = self._variables(host)
-        return Templar(loader=self.action._loader, variables=variables).template(variables.get(name))
+        templar = Templar(loader=self.action._loader, variables=variables)
+        found = [templar.template(variables.get(name)) for name in names]
+        # The query itself tells why that is not possible.
+        with _connecting, contextlib.suppress(AnsibleError, ValueError):
+            if host not in self._hosts and self.allowed(host):
+                self._hosts[host] = self._connect(host, variables)
+        return found
 
     def address(self, host: str) -> str:
         """Return the address by which Ansible reaches a host. Raises AnsibleError."""
-        return str(self.value(host, "ansible_host") or host)
+        return str(self.values(host, "ansible_host")[0] or host)
 
     def silent_findings(self, answers: Mapping[str, Answer]) -> list[Finding]:
         """Return the findings for hosts without an answer."""
@@ -201,9 +210,8 @@ class FanOut:
         addresses = {host: str(self._variables(host).get("ansible_host") or host) for host in silent}
         return unreachable.findings(silent, addresses)
 
-    def _connect(self, name: str) -> _Host:
+    def _connect(self, name: str, variables: Mapping[str, Any]) -> _Host:
         """Make the connection of a host, as Ansible's own executor of tasks does."""
-        variables = self._variables(name)
         templar = Templar(loader=self.action._loader, variables=variables)
         task, context = self.action._task, copy.copy(self.action._play_context)
         # The task's own connection may have become the one that it got (ansible-core 2.21): that of localhost.

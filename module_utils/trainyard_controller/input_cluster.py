@@ -53,7 +53,7 @@ def share_with_controller(run: InputRun, by_default: set[str]) -> list[Finding]:
     # Hosts by variable and text. The group all includes localhost.
     hosts_by_text: dict[str, dict[str, list[str]]] = {}
     names = run.controller_names | run.cluster_names
-    for entity, filed in run.entities():
+    for entity, filed in run.entities:
         if entity.name in ("all", "localhost"):
             continue
         hosts = [host.name for host in run.hosts_of(entity) if host.name in nodes]
@@ -94,7 +94,7 @@ def node_names(run: InputRun) -> list[Finding]:
 def written(run: InputRun) -> dict[str, Place]:
     """Return where the cluster's variables were written, before there are defaults."""
     where: dict[str, Place] = {}
-    for entity, filed in run.entities():
+    for entity, filed in run.entities:
         for variables in (entity.vars, filed):
             for name in run.cluster_names.union(_STACKS).intersection(variables):
                 where[name] = places(variables)(name)
@@ -124,7 +124,7 @@ def _value(run: InputRun, host: Any, name: str, place: Place, has_own: bool) -> 
     # The role nvidia_stack compares it with its hosts; a template may differ by host.
     if name != "nvidia_stack" or (group and group.get_hosts()):
         return []
-    if any(leaves(run.manager.get_vars(play=run.play, host=host)[name])):
+    if any(leaves(run.variables(host)[name])):
         return []
     catalog = yaml.safe_load((run.project / "roles/nvidia_stack/vars/main/stacks.yml").read_text())
     own = run.value(host, "nvidia_stack_own") if has_own else {}

@@ -56,7 +56,7 @@ def _of_variable(finding: Finding) -> str:
 def _variables(run: InputRun) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the defaults of a job's variables, and all variables as the job has them."""
     job = {name: each.default for name, each in run.documented.items() if name.startswith("job_")}
-    return job, {**job, **run.manager.get_vars(play=run.play, host=run.inventory.get_host("localhost"))}
+    return job, {**job, **run.variables(run.inventory.get_host("localhost"))}
 
 
 def _templates(run: InputRun, job: dict[str, Any], variables: dict[str, Any]) -> list[Finding]:

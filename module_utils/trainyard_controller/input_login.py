@@ -61,7 +61,7 @@ def _with_own(run: InputRun, hosts: list[Any]) -> list[Any]:
     """Return the hosts that may have their own value of trainyard_become, as each value takes milliseconds to read."""
     if _BECOME in run.extra:
         return []
-    written = (entity for entity, filed in run.entities() if _BECOME in entity.vars or _BECOME in filed)
+    written = (entity for entity, filed in run.entities if _BECOME in entity.vars or _BECOME in filed)
     own = {host for entity in written if entity.name not in ("all", "compute") for host in run.hosts_of(entity)}
     return [host for host in hosts if host in own]
 
@@ -83,7 +83,7 @@ def _login(run: InputRun, hosts: list[Any], *, visits: bool) -> Login:
     answer = rules.read(_in_child(lambda: _first(run, hosts[:_MAX_HOSTS]))) if visits else None
     if answer:
         return answer
-    variables = run.manager.get_vars(play=run.play, host=hosts[0])
+    variables = run.variables(hosts[0])
     user = ""
     with contextlib.suppress(AnsibleError):
         user = str(Templar(run.loader, variables).template(variables.get("ansible_user") or "") or "")
@@ -120,7 +120,7 @@ def _first(run: InputRun, hosts: list[Any]) -> str:
 
 def _visit(run: InputRun, host: Any, context: PlayContext) -> Callable[[], str]:
     """Prepare a connection, for a thread that will use it: Ansible's loaders and templates are for one thread."""
-    variables = run.manager.get_vars(play=run.play, host=host)
+    variables = run.variables(host)
     templar = Templar(run.loader, variables)
     kind = templar.template(variables.get("ansible_connection") or run.play.connection)
     context = context.copy()

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible import constants as C
 from ansible.template import Templar
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 
@@ -61,12 +62,15 @@ class InputRun:
         """The job files of the project, for suggestions."""
         return sorted(shown(path) for path in self.project.glob("jobs/*.yml"))
 
-    def entities(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Yield all groups and hosts, with their variables in group_vars and host_vars."""
-        base = self.loader.get_basedir()
+    # Cached, as all checks read it, and plugins of variables are called for each entity.
+    @cached_property
+    def entities(self) -> list[tuple[Any, dict[str, Any]]]:
+        """All groups and hosts, with their variables in group_vars and host_vars."""
+        base, found = self.loader.get_basedir(), []
         for entity in [*self.inventory.groups.values(), *self.inventory.hosts.values()]:
             beside = get_vars_from_inventory_sources(self.loader, self.inventory._sources, [entity], "task")
-            yield entity, {**beside, **get_vars_from_path(self.loader, base, [entity], "task")}
+            found.append((entity, {**beside, **get_vars_from_path(self.loader, base, [entity], "task")}))
+        return found
 
     def hosts_of(self, entity: Any) -> list[Any]:
         """Return a host itself, or the hosts of a group."""
@@ -77,9 +81,33 @@ class InputRun:
         group = self.inventory.groups.get("compute")
         return {host.name: host for host in group.get_hosts()} if group else {}
 
+    def variables(self, host: Any) -> dict[str, Any]:
+        """Return the variables of a host in the first play.
+
+        Ansible's own call for a play lists all hosts and copies all variables each time. So what the play itself has
+        is read once, unless that may depend on the host.
+        """
+        if self.play.get_vars_files() or C.DEFAULT_HASH_BEHAVIOUR != "replace":
+            found: dict[str, Any] = self.manager.get_vars(play=self.play, host=host)
+            return found
+        below, above = self._of_play
+        above = {name: value for name, value in above.items() if name not in self.extra}
+        found = {**below, **self.manager.get_vars(host=host), **above}
+        return {**found, "vars": found}
+
+    @cached_property
+    def _of_play(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The variables of the play alone: below those of any host, as defaults of roles are, and above them."""
+        found = self.manager.get_vars(play=self.play)
+        found.pop("vars", None)
+        roles = [role for role in self.play.roles if role.public]
+        exported = [role.get_vars(include_params=False, only_exports=True) for role in roles]
+        names = {name for given in (self.play.get_vars(), *exported) for name in given}
+        return found, {name: value for name, value in found.items() if name in names}
+
     def value(self, host: Any, name: str) -> Any:
         """Return the value of a variable for a host. Raises AnsibleError, and KeyError when it is not set."""
-        variables = self.manager.get_vars(play=self.play, host=host)
+        variables = self.variables(host)
         return Templar(loader=self.loader, variables=variables).template(variables[name])
 
 

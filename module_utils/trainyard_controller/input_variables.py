@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -50,18 +50,24 @@ def convert_extra(run: InputRun) -> list[Finding]:
 
 def misspelt(run: InputRun, where: Mapping[str, Place]) -> list[Finding]:
     """Find undocumented names, in the inventory and of extra variables, whose places are `where`."""
-    named: dict[str, dict[Place, None]] = {}
+    # Each name, with the names and values that know where they were written: few of thousands need to tell.
+    named: dict[str, list[tuple[str, Any]]] = {}
     used: set[str] = set()
-    inventory = [variables for entity, filed in run.entities() for variables in (entity.vars, filed)]
+    inventory = [variables for entity, filed in run.entities for variables in (entity.vars, filed)]
     for variables in inventory:
         for name, value in variables.items():
             if name not in run.documented and not OF_A_PLAY.fullmatch(name):
-                named.setdefault(name, {})[place_of(name, place_of(value, INVENTORY))] = None
+                named.setdefault(name, []).append((name, value))
     for variables in [run.extra, *inventory]:
         used.update(word for text in leaves(variables) for word in _words(text))
     extra = {name: [place] for name, place in where.items()}
     unknown = inputs.unknown(extra, run.documented, used.union(named), prefixed=run.is_of_project)
-    return unknown + inputs.unknown(named, run.documented)
+    return unknown + inputs.unknown({name: _places(marked) for name, marked in named.items()}, run.documented)
+
+
+def _places(marked: Iterable[tuple[str, Any]]) -> Iterator[Place]:
+    """Yield the different places of names or, where these know none, of their values."""
+    yield from dict.fromkeys(place_of(name, place_of(value, INVENTORY)) for name, value in marked)
 
 
 def _words(text: str) -> list[str]:
@@ -73,7 +79,7 @@ def _words(text: str) -> list[str]:
 def convert_inventory(run: InputRun) -> list[Finding]:
     """Convert texts of the inventory to their documented types; an INI file has only texts."""
     findings = []
-    for entity, filed in run.entities():
+    for entity, filed in run.entities:
         for variables in (entity.vars, filed):
             findings += run.texts.retyped(variables, run.documented)
         changes, wrong = inputs.converted(entity.vars, places(entity.vars), run.documented, run.loader.load)
@@ -102,8 +108,7 @@ def undefined(run: InputRun) -> list[Finding]:
     for host, values, otherwise in _sources(run):
         given = {name: value for name, value in values.items() if any(leaves(value))}
         names = [name for name in given if host and (name in run.documented or run.is_connection(name))]
-        variables = run.manager.get_vars(play=run.play, host=host) if names else {}
-        templar = Templar(loader=run.loader, variables=variables)
+        templar = Templar(loader=run.loader, variables=run.variables(host)) if names else None
         for name in names:
             for text in leaves(given[name]):
                 missing, reason = value_sources.fault(text, templar, name)
@@ -118,7 +123,7 @@ def undefined(run: InputRun) -> list[Finding]:
 
 def _sources(run: InputRun) -> Iterator[tuple[Any, dict[str, Any], Place]]:
     """Yield a host of each part of the input, its variables that count, and where they are if no file has them."""
-    for entity, filed in run.entities():
+    for entity, filed in run.entities:
         values = {**entity.vars, **filed}
         counting = {
             name: value for name, value in values.items() if name not in run.extra or not run.is_connection(name)
@@ -162,7 +167,7 @@ def not_allowed(run: InputRun) -> list[Finding]:
     given: list[tuple[Mapping[str, Any], Place, Any]] = [
         (run.extra, COMMAND_LINE, next(iter(run.inventory.get_hosts()), None))
     ]
-    for entity, filed in run.entities():
+    for entity, filed in run.entities:
         given.append(({**entity.vars, **filed}, INVENTORY, next(iter(run.hosts_of(entity)), None)))
     for variables, otherwise, host in given:
         for name in [each for each in variables if each in options]:

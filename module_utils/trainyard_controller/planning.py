@@ -275,14 +275,15 @@ def _attempts(
     fresh: dict[str, Any] = {}
     silent: dict[str, Answer] = {}
     while True:
-        missing = [host.name for host in request.hosts if host.name not in {**cached, **fresh, **silent}]
+        facts = {**cached, **fresh}
+        missing = [host.name for host in request.hosts if host.name not in facts and host.name not in silent]
         for host, answer in ask("probe", dict.fromkeys(missing, arguments)).items() if missing else ():
             if "node" in answer:
-                fresh[host] = answer["node"]
+                facts[host] = fresh[host] = answer["node"]
             else:
                 silent[host] = answer
         facts_file.add(fresh)
-        members, found = _members(request, {**cached, **fresh}, silent)
+        members, found = _members(request, facts, silent)
         planned = _plan(request, job, members, job_id)
         planned.findings[:0] = found
         answering = {host: plan for host, plan in planned.node_plans.items() if host not in silent}
@@ -304,7 +305,7 @@ def _attempts(
                 silent[host] = answer
             else:
                 # Without facts in its answer, the node has confirmed the cached ones.
-                fresh[host] = answer.get("node") or {**cached, **fresh}[host]
+                fresh[host] = answer.get("node") or facts[host]
         cached = {}
 
 

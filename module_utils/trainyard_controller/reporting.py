@@ -21,7 +21,7 @@ from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import excluded_hosts, run_record
 from ..trainyard.job.run import leader, progress, progress_reader, saving
 from ..trainyard.job.run import strays as not_ended
-from ..trainyard.job.run.answers import METRICS
+from ..trainyard.job.run.monitor_files import METRICS
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
 from ..trainyard.report.job_text import TAIL_LINES, tell, text_of

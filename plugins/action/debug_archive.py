@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from ansible.module_utils.trainyard.job.file.secret_values import SECRET
 from ansible.module_utils.trainyard.report.debug_archive import masks, secret_values
 from ansible.module_utils.trainyard_controller import debug_archive
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
-from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.machine_facts import ask_machines
 from ansible.module_utils.trainyard_controller.project import ROOT
+from ansible.template import Templar
 
 
 class ActionModule(Documented):
@@ -33,7 +32,7 @@ class ActionModule(Documented):
         own: dict[str, dict[str, Any]] = {host: {} for host in run.hosts if run.job_dir and "facts" in facts[host]}
         shared = {"job_id": run_dir.name, "job_dir": run.job_dir}
         journals = nodes.ask("journal", own, shared, limit_s) if own else {}
-        hidden = masks(self._secrets(nodes, run.hosts))
+        hidden = masks(self._secrets(run.hosts))
         archive = debug_archive.pack(run_dir, facts, journals, ROOT, hidden)
         silent = [host for host in run.hosts if "facts" not in facts[host]]
         size = 0 if self._task.check_mode else debug_archive.write(path, run_dir.name, archive.files)
@@ -52,22 +51,22 @@ class ActionModule(Documented):
         self._display.display("\n".join(lines))
         return {"path": str(path), "files": sorted(archive.files), "silent": silent, "hidden": archive.hidden}
 
-    def _secrets(self, nodes: FanOut, hosts: Iterable[str]) -> set[str]:
+    def _secrets(self, hosts: Iterable[str]) -> set[str]:
         """Return the values of secrets that the inventory, -e and the prompts gave."""
         values = {text for text in (self._play_context.password, self._play_context.become_pass) if text}
-        values |= _values(self.task_vars, lambda name: self._templar.template(self.task_vars[name]))
+        values |= _values(self.task_vars, self._templar)
         for host in hosts:
             if host in self.task_vars["hostvars"]:
                 raw = self.task_vars["hostvars"].raw_get(host)
-                values |= _values(raw, partial(nodes.value, host))
+                values |= _values(raw, Templar(loader=self._loader, variables=raw))
         return values
 
 
-def _values(variables: Mapping[str, Any], value: Callable[[str], Any]) -> set[str]:
+def _values(variables: Mapping[str, Any], templar: Any) -> set[str]:
     found = {}
     for name in variables:
         if name in SECRET or is_secret_name(name):
             # What has no value here was given to no job either.
             with contextlib.suppress(AnsibleError):
-                found[name] = debug_archive.as_plain(value(name))
+                found[name] = debug_archive.as_plain(templar.template(variables[name]))
     return secret_values(found)

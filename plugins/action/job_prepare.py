@@ -102,6 +102,7 @@ class ActionModule(OnceForAll):
 
 def _host(nodes: FanOut, name: str) -> planning.Host:
     try:
-        return planning.Host(name, nodes.address(name), nodes.value(name, "job_node_env"))
+        address, env = nodes.values(name, "ansible_host", "job_node_env")
     except AnsibleError as error:
         raise AnsibleError(f"{name}: {error}") from error
+    return planning.Host(name, str(address or name), env)

@@ -19,6 +19,7 @@ options: {}
 
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import ansible.module_utils
 from ansible import constants as C
@@ -51,17 +52,22 @@ class InventoryModule(BaseInventoryPlugin):
     """See DOCUMENTATION."""
 
     NAME = "trainyard_input"
+    # What has no findings: Ansible asks for each file of an inventory's folder, each time with a new plugin.
+    checked: ClassVar[list[str]] = []
 
     def verify_file(self, path: str) -> bool:  # noqa: ARG002
         """Check all sources and options -e; return False, as no source is for this plugin."""
         options = [str(each).strip() for each in context.CLIARGS.get("extra_vars") or ()]
         sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]
+        if [*sources, *options] == InventoryModule.checked:
+            return False
         # One that is not there, or is another folder, has nothing to read.
         findings = self._inventories() or input_files.inventory_findings(sources, shown)
         findings = [*findings, *filter(None, map(_option_finding, options))]
         if findings:
             self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
+        InventoryModule.checked = [*sources, *options]
         return False
 
     def _inventories(self) -> list[Finding]:

@@ -17,6 +17,7 @@ from ansible.module_utils.trainyard.job.run import (
     answers,
     attempt_watch,
     failure,
+    failure_kinds,
     hang_watch,
     head_state,
     node_reports,
@@ -187,7 +188,7 @@ def test_all_that_a_monitor_calls_a_failure_may_be_answered():
     modules = attempt_watch, failures, hang_watch, head_state, monitor, next_attempt, node_loop, node_reports, take_over
     text = "".join(Path(module.__file__).read_text() for module in modules)
     kinds = set(re.findall(r'"kind": "(\w+)"', text))
-    assert {"exit", "silent"} < kinds <= set(answers.FAILURE.kinds)
+    assert {"exit", "silent"} < kinds <= set(failure_kinds.FAILURE.kinds)
 
 
 @pytest.mark.parametrize(

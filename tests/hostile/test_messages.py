@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from ansible.module_utils.trainyard.findings import shapes
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import answers, messages
+from ansible.module_utils.trainyard.job.run import messages, monitor_files
 from ansible.module_utils.trainyard_node.job.run import connections as wire
 from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
@@ -150,7 +150,7 @@ def test_a_node_deals_with_whatever_fits(node, drawn):
             takes(loop.receive, SimpleNamespace(send=sent.append), message)
             loop.inspect_and_save()
             messages.check_from_node({"report": loop._runner.report}, "n2", 3, BUDGET)
-        assert misfit(loop._runner.end or None, (answers.END, shapes.NOTHING)) == ""
+        assert misfit(loop._runner.end or None, (monitor_files.END, shapes.NOTHING)) == ""
 
     asyncio.run(all_of_them())
 

@@ -68,6 +68,17 @@ def test_what_began_before_the_job_and_what_is_a_jobs_are_not_named(place, job_i
     assert not {os.getpid(), os.getppid()} & set(strays.began(uid, HOUR_S))
 
 
+def test_systemd_is_asked_only_where_a_process_may_be_its_own(place, monkeypatch, stray):
+    wait_for(lambda: processes.command_line(stray.pid) == "/bin/sleep 1234", "its start")
+    asked = []
+    monkeypatch.setattr(strays, "_manager", lambda uid: asked.append(uid) or 0)
+    assert strays.began(place.owner.uid, -HOUR_S) == [] and asked == []
+    assert stray.pid in strays.began(place.owner.uid, HOUR_S) and asked != []
+    # It is systemd itself.
+    monkeypatch.setattr(strays, "_manager", lambda _: stray.pid)
+    assert stray.pid not in strays.began(place.owner.uid, HOUR_S)
+
+
 def test_a_process_that_ends_meanwhile_is_not_named(place, monkeypatch):
     there, ended = processes.of_user, []
 

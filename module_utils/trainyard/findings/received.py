@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .findings import Finding
-from .shapes import OWN, Each, Exact, Few, Raw, Shape, misfit, named
+from .shapes import NOTHING, OWN, Each, Exact, Few, Raw, Shape, misfit
 from .visible import one_line
 
 # Prefix of an action that a node names: it is not our own text.
@@ -19,6 +19,8 @@ ADVICE = "as the node says: "
 FINDING = {"host": OWN, **dict.fromkeys(("check", "found", "expected", "action"), str)}
 # Upper bounds for what a rule reads of one host: characters of all texts, and values.
 _MAX_TEXT, _MAX_VALUES = 8 << 20, 1 << 19
+# The types of JSON values that hold no text.
+_AS_THEY_ARE = frozenset((bool, int, float, NOTHING))
 
 
 class NotUsableError(ValueError):
@@ -43,7 +45,7 @@ def received(value: Any, shape: Shape, host: str) -> Any:
         wrong = too_large(value) or misfit(value, shape)
         if wrong:
             raise NotUsableError(one_line(wrong))
-        return as_own(named(value, shape), shape, host)
+        return as_own(value, shape, host, declared=True)
     except RecursionError:
         raise NotUsableError("it is nested too deeply, expected a few levels") from None
 
@@ -75,25 +77,35 @@ def unusable(wrong: str, host: str) -> Finding:
     return Finding("answer", f"the answer cannot be used: {wrong}", "an answer in the declared form", action, host)
 
 
-def as_own(value: Any, shape: Shape, host: str) -> Any:
-    """Return an answer that fits with each text on one line, unless its shape is Raw, and the host's own name."""
+def as_own(value: Any, shape: Shape, host: str, *, declared: bool = False) -> Any:
+    """Return an answer that fits with each text on one line, unless its shape is Raw, and the host's own name.
+
+    With `declared`, names that a dictionary of shapes does not have are dropped, as in shapes.named.
+    """
+    if shape is OWN:
+        return host
+    # Thousands of nodes answer hundreds of values each.
+    if type(value) in _AS_THEY_ARE:
+        return value
     # The classes of shapes are tuples, too.
     if type(shape) is tuple:
         shape = next((one for one in shape if not misfit(value, one)), object)
-    if shape is OWN:
-        return host
     if isinstance(value, str):
         return value if isinstance(shape, Raw) else one_line(value)
     if isinstance(value, list):
         each = shape[0] if isinstance(shape, list) else shape.shape if isinstance(shape, Few) else object
-        return [as_own(one, each, host) for one in value]
+        return [as_own(one, each, host, declared=declared) for one in value]
     if not isinstance(value, dict):
         return value
+    declared = declared and not isinstance(shape, Exact)
+    if declared and isinstance(shape, dict):
+        value = {name: value[name] for each in shape if (name := each.lstrip("?")) in value}
     shape = shape.names if isinstance(shape, Exact) else shape
     of_names = {name.lstrip("?"): one for name, one in shape.items()} if isinstance(shape, dict) else {}
     others, raw = (shape.value, isinstance(shape.name, Raw)) if isinstance(shape, Each) else (object, False)
     taken = {
-        name if raw else one_line(name): as_own(one, of_names.get(name, others), host) for name, one in value.items()
+        name if raw else one_line(name): as_own(one, of_names.get(name, others), host, declared=declared)
+        for name, one in value.items()
     }
     taken |= {name: host for name, one in of_names.items() if one is OWN}
     if shape is FINDING:

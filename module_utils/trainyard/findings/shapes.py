@@ -151,7 +151,8 @@ def misfit(value: Any, shape: Shape) -> str:
 
 def _wrong(value: Any, shape: Shape) -> _Wrong | None:
     # Most values of a plan of thousands of nodes are texts, numbers, and few kinds of dictionaries and lists.
-    if shape is str and type(value) is str:
+    kind = type(value)
+    if shape is kind and (kind is str or kind is bool or kind is NOTHING or (kind is int and -_MAX < value < _MAX)):
         return None
     how = _HOW.get(type(shape))
     if how is not None:
@@ -230,8 +231,13 @@ def _of_list(value: Any, shape: list[Shape] | Few) -> _Wrong | None:
 
 
 def _of_any(value: Any, shape: tuple[Shape, ...]) -> _Wrong | None:
-    each = [_wrong(value, one) for one in shape]
-    return None if None in each else each[0]
+    first = None
+    for one in shape:
+        wrong = _wrong(value, one)
+        if wrong is None:
+            return None
+        first = first or wrong
+    return first
 
 
 def _of_all(value: Any, shape: All) -> _Wrong | None:

@@ -16,7 +16,6 @@ from . import mindspore_tls as tls
 
 MPI_PLACEMENTS = ("hostfile", "hosts")
 ONEFLOW_STYLES = ("launch", "address_list")
-BUSY_DEVICES = ("refuse", "wait", "share")
 _DAY, _YEAR = 86_400, 31_536_000  # seconds
 _MAX_MIB = 1_000_000_000
 
@@ -232,7 +231,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "the order of the launches, and `share` starts beside them. Only with `job_scheduler: ssh`. "
             "[Busy devices](job-file.md#busy-devices).",
             "refuse",
-            BUSY_DEVICES,
+            ("refuse", "wait", "share"),
         ),
         "job_wait_timeout": _number("Seconds that `job_busy_devices: wait` waits at most.", _DAY, 1, _YEAR),
         "job_packages": _list(

@@ -18,7 +18,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     mark = f"env TRAINYARD_JOB_ID={placement.job_id}"
     agents = {"OMPI_MCA_orte_launch_agent": f"{mark} orted", "PRTE_MCA_prte_launch_agent": f"{mark} prted"}
     common = {"NODE_RANK": str(node.node_rank), **agents, **common_environment(job, placement, node)}
-    if all(each.rank_count == 1 for each in placement.nodes):
+    if placement.world_size == len(placement.nodes):
         # With it some programs start a launcher by themselves, which must be the only one on its node.
         common = {"NNODES": str(len(placement.nodes)), **common}
     return [rank_process(job, placement, node, rank, common) for rank in node.ranks]

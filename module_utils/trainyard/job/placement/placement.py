@@ -131,7 +131,12 @@ class Placement:
         there = replace(
             spare, node_rank=node.node_rank, first_rank=node.first_rank, known_as=node.known_as or node.address
         )
-        return replace(self, nodes=(*self.nodes[: node.node_rank], there, *self.nodes[node.node_rank + 1 :]))
+        changed = replace(self, nodes=(*self.nodes[: node.node_rank], there, *self.nodes[node.node_rank + 1 :]))
+        # Each spare is planned in the place of each node, and these are made of all nodes. The other nodes keep their
+        # files, which leave the same variables to each node.
+        known = {"own_variables": self.own_variables}
+        changed.__dict__.update(known, world_size=self.world_size - node.rank_count + spare.rank_count)
+        return changed
 
     @property
     def head(self) -> Node:

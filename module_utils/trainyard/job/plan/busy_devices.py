@@ -12,9 +12,9 @@ from typing import Any
 
 from ...findings.findings import Finding, counted
 from ...findings.shapes import Shape, Whole
-from ..file.variables import BUSY_DEVICES
 
-_, WAIT, SHARE = BUSY_DEVICES
+# Values of job_busy_devices. The table of all variables would cost each query about a job more than this module does.
+WAIT, SHARE = "wait", "share"
 # The check of a finding about such devices.
 CHECK = "job_busy_devices"
 # Seconds after which a ticket that nobody renews counts no more. A launch takes less time from its last visit to its

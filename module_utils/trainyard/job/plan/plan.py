@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ...findings.findings import Finding, Warned, counted, faults, render
@@ -95,7 +96,8 @@ class JobPlan:
     def _container(self, node: Node) -> dict[str, Any]:
         return {"container": images.record(self.job, self.placement, node)} if self.job.image else {}
 
-    @property
+    # Cached, as every node reads it where the job may shrink: it is made of all hosts.
+    @cached_property
     def _candidates(self) -> list[str]:
         hosts, restarts = [node.host for node in self.placement.everyone], self.job.restarts
         return candidates(restarts.most, hosts, restarts.witness)
@@ -202,19 +204,23 @@ class JobPlan:
                 **shared,
                 "ssh_peers": [peer for peer in peers if peer["host"] != node.host] if node.host in starting else [],
                 "fingerprint": node.fingerprint,
-                "program_path": common_environment(job, placement, node)["PATH"],
-                "entry": self._entry(node, imported),
+                **self._entry(node, imported),
             }
             for node in (*placement.nodes, *(spare.node for spare in self.spares))
         }
         return {**planned, **nodes}
 
     def _entry(self, node: Node, imported: Sequence[str]) -> dict[str, Any]:
-        """Return the script that Python runs, its imports, and the variables that decide where modules are found."""
-        environment = imports.settings(common_environment(self.job, self.placement, node))
+        """Return the folders of programs, and as `entry` the script that Python runs and its imports.
+
+        `environment` has the variables that decide where modules are found.
+        """
+        common = common_environment(self.job, self.placement, node)
+        environment = imports.settings(common)
         known = imports.is_known(environment, self.job.secret_env)
         name = imports.script(self.job.command) if known else ""
-        return {"script": name, "imports": list(imported), "environment": environment}
+        entry = {"script": name, "imports": list(imported), "environment": environment}
+        return {"program_path": common["PATH"], "entry": entry}
 
 
 # Keys of plan.json that each node plan has; its `files` are sent once for all nodes.

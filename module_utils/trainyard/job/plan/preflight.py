@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ...cluster.clocks import MAX_APART_S
 from ...cluster.clocks import apart as clocks_apart
@@ -19,6 +20,8 @@ from ..file.job import Job
 from ..placement.placement import Placement, common_environment, left_out
 
 Answer = Mapping[str, Any]
+# The variables of every process of each host (placement.common_environment).
+Environments = Mapping[str, Mapping[str, str]]
 
 # gRPC, curl, Python and Go read these; gRPC the first of its own.
 PROXIES = ("grpc_proxy", "http_proxy", "https_proxy", "all_proxy")
@@ -39,35 +42,70 @@ def own_scripts(job: Job) -> list[str]:
     return [word for word in scripts(job.command[1:]) if word.startswith("/")]
 
 
-# Nodes have the same no_proxy as a rule, and each is compared with the addresses of all.
-@functools.cache
-def exempt(address: str, no_proxy: str) -> bool:
-    """Tell whether no_proxy exempts an address: `*`, the address itself, or a network with it."""
-    ip = ipaddress.ip_address(address)
+class _Exempted(NamedTuple):
+    """The addresses and networks that a no_proxy exempts; names of hosts and domains exempt no address."""
+
+    addresses: frozenset[tuple[int, int]]
+    networks: frozenset[Any]
+
+
+def _key(ip: Any) -> tuple[int, int]:
+    """Return the version and number of an address, without its zone."""
+    return ip.version, int(ip)
+
+
+def _exempted(no_proxy: str) -> _Exempted:
+    """Read a no_proxy; `*` is the networks of all addresses."""
+    addresses: set[tuple[int, int]] = set()
+    networks: set[Any] = set()
     for part in (part.strip().strip("[]") for part in no_proxy.split(",")):
         if part == "*":
-            return True
-        try:
-            if ip in ipaddress.ip_network(part, strict=False):
-                return True
-        except ValueError:
-            continue  # a domain
-    return False
+            networks.update(map(ipaddress.ip_network, ("0.0.0.0/0", "::/0")))
+            continue
+        with contextlib.suppress(ValueError):
+            network = ipaddress.ip_network(part, strict=False)
+            if network.num_addresses == 1:
+                addresses.add(_key(network.network_address))
+            else:
+                networks.add(network)
+    return _Exempted(frozenset(addresses), frozenset(networks))
 
 
-def proxy_findings(job: Job, placement: Placement) -> list[Finding]:
+def not_exempted(addresses: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return the function from a no_proxy to those of these addresses that it does not exempt.
+
+    Each node may have a no_proxy of its own, and is compared with the addresses of all: what networks exempt is found
+    once for all nodes with the same networks.
+    """
+    parsed = {address: ipaddress.ip_address(address) for address in addresses}
+
+    @functools.cache
+    def outside(networks: frozenset[Any]) -> list[str]:
+        return [address for address, ip in parsed.items() if not any(ip in network for network in networks)]
+
+    def missing(no_proxy: str) -> list[str]:
+        exempted = _exempted(no_proxy)
+        return [address for address in outside(exempted.networks) if _key(parsed[address]) not in exempted.addresses]
+
+    return missing
+
+
+def proxy_findings(job: Job, placement: Placement, environments: Environments) -> list[Finding]:
     """Find proxies in the environment of ranks that do not exempt the nodes; secret values are unknown here."""
     addresses = [node.address for node in placement.nodes]
     entries = addresses
     if len(addresses) > MAX_ADDRESSES:
         entries = list(dict.fromkeys(node.network or node.address for node in placement.nodes))
     action = f"set no_proxy: {','.join(entries)} in job_env, or remove the proxy"
-    findings = []
+    findings, without = [], not_exempted(addresses)
     for node in placement.nodes:
-        env = {**dict.fromkeys(job.secret_env, "secret"), **common_environment(job, placement, node)}
+        env = {**dict.fromkeys(job.secret_env, "secret"), **environments[node.host]}
         proxies = [name for name in env if name.lower() in PROXIES and env[name]]
-        exempted = [env[name] for name in env if name.lower() in NO_PROXY and name not in job.secret_env]
-        missing = [address for address in addresses if proxies and not exempt(address, ",".join(exempted))]
+        if not proxies:
+            continue
+        missing = without(
+            ",".join(env[name] for name in env if name.lower() in NO_PROXY and name not in job.secret_env)
+        )
         if missing:
             more = f" and {len(missing) - MAX_ADDRESSES} more" if len(missing) > MAX_ADDRESSES else ""
             found = f"{', '.join(proxies)} in the job's environment, and no_proxy without "
@@ -76,11 +114,11 @@ def proxy_findings(job: Job, placement: Placement) -> list[Finding]:
     return findings
 
 
-def interface_findings(job: Job, placement: Placement) -> list[Finding]:
+def interface_findings(placement: Placement, environments: Environments) -> list[Finding]:
     """Find variables of the job that send its ranks to an interface which is not there, or reaches no other node."""
     findings = []
     for node in placement.nodes:
-        env = common_environment(job, placement, node)
+        env = environments[node.host]
         for variable in INTERFACE_VARIABLES:
             value, expected = env.get(variable, ""), "an interface that reaches the other nodes"
             reasons = [(name, leads_nowhere(name)) for name in named_interfaces(value)]
@@ -109,7 +147,8 @@ def crowded(placement: Placement) -> list[Finding]:
 
 def environment_findings(job: Job, placement: Placement) -> list[Finding]:
     """Find what in the environment of a job's ranks would keep them from each other."""
-    return proxy_findings(job, placement) + interface_findings(job, placement)
+    environments = {node.host: common_environment(job, placement, node) for node in placement.nodes}
+    return proxy_findings(job, placement, environments) + interface_findings(placement, environments)
 
 
 def compare_programs(answers: Mapping[str, Answer]) -> list[Finding]:

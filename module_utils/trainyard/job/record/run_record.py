@@ -24,9 +24,8 @@ from ...findings.shapes import (
     Shape,
     file_name,
 )  # fmt: skip
-from ..run import answers
-from ..run.failure_kinds import FAILURE, KINDS
-from ..run.messages import STATES
+from ..run import monitor_files
+from ..run.failure_kinds import FAILURE, KINDS, STATES
 from ..run.saving import SAVING
 from ..run.slow_ranks import SLOW_RANK
 from ..run.stacks import RECORD as STACKS
@@ -51,7 +50,7 @@ _KINDS: Mapping[str, Mapping[str, Shape]] = {
 _FAILURE = (ByKind(FAILURE.all, _KINDS), {**FAILURE.all, "kind": _new_kind}, NOTHING)
 _MOMENT = (TIME, NOTHING)
 _RESTART = {
-    **{f"?{name.lstrip('?')}": shape for name, shape in answers.RESTART.items()},
+    **{f"?{name.lstrip('?')}": shape for name, shape in monitor_files.RESTART.items()},
     **dict.fromkeys(("reason", "restarted"), str),
     "elapsed_s": MAYBE_NUMBER,
     "?failure": _FAILURE,
@@ -69,7 +68,7 @@ _NODE = {
     "why": str,
     "ranks": [int],
     "processes": [_PROCESS],
-    "?carried": (answers.PORTS, NOTHING),
+    "?carried": (monitor_files.PORTS, NOTHING),
     **dict.fromkeys(("?unwritten", "?lost_logs", "?role"), str),
 }
 _NCCL = {"networks": [str], **dict.fromkeys(("channels", "inside"), Each(int)), "devices": Each([str]), "gdrdma": int}
@@ -83,10 +82,10 @@ SHAPE: Shape = {
     "?world_sizes": [{"elapsed_s": float, **dict.fromkeys(("world_size", "nodes"), int)}],
     **dict.fromkeys(("started", "finished"), _MOMENT),
     **dict.fromkeys(("elapsed_s", "?left_s"), MAYBE_NUMBER),
-    "metrics": answers.METRICS,
-    "?loss_not_a_number": (answers.NOT_A_NUMBER, NOTHING),
-    "?checkpoints": (answers.CHECKPOINTS, NOTHING),
-    "?goodput": (answers.GOODPUT, NOTHING),
+    "metrics": monitor_files.METRICS,
+    "?loss_not_a_number": (monitor_files.NOT_A_NUMBER, NOTHING),
+    "?checkpoints": (monitor_files.CHECKPOINTS, NOTHING),
+    "?goodput": (monitor_files.GOODPUT, NOTHING),
     "failure": _FAILURE,
     "?kernel": [{"hosts": [str], "time": TIME, "kind": str, "text": str}],
     "restarts": [_RESTART],
@@ -97,7 +96,7 @@ SHAPE: Shape = {
     "?saving": (SAVING, NOTHING),
     "?stacks": (STACKS, NOTHING),
     "?apart": ({"head": str, "hosts": [str], "looks": int, "launchers": [str], "?text": str, "?action": str}, NOTHING),
-    "?events": [answers.RECEIVER],
+    "?events": [monitor_files.RECEIVER],
     "?engine": _ENGINE,
     "?nccl": (_NCCL, NOTHING),
     "?stopped_on": MAYBE_TEXT,

@@ -11,15 +11,12 @@ from ...cluster.sharing import ANSWERS as FOLDERS
 from ...findings.received import FINDING, as_own
 from ...findings.shapes import (
     DURATION,
-    MAYBE_DURATION,
     MAYBE_INT,
-    MAYBE_NUMBER,
     MAYBE_TEXT,
     MAYBE_TIME,
     NOTHING,
     OWN,
     TIME,
-    All,
     Each,
     Exact,
     Few,
@@ -28,20 +25,15 @@ from ...findings.shapes import (
     Shape,
     Text,
     Whole,
-    finite,
     misfit,
-    named,
 )  # fmt: skip
 from ...findings.visible import one_line
 from ...slurm.state import EXIT_OF_TASK
 from ...software.pip_progress import RECORD as INSTALLING
 from .checkpoints import MAX_INSPECTED
-from .failure_kinds import EXIT, FAILURE
-from .messages import STATES
-from .saving import SAVING
-from .slow_ranks import SLOW_RANK
-from .stacks import MAX_RANKS, RECORD, rank_shape
-from .worlds import NOTED as APART
+from .failure_kinds import EXIT
+from .monitor_files import CLUSTER, METRICS, MONITOR, PORTS
+from .stacks import MAX_RANKS, rank_shape
 
 
 def address(value: Any) -> None:
@@ -51,103 +43,12 @@ def address(value: Any) -> None:
     ipaddress.ip_interface(value)
 
 
-# Upper bounds: a list of port ranges and the stacks of a node's ranks, in characters; ranks of a job; its takeovers.
-_MAX_PORTS, _MAX_STACKS, _MAX_WORLD, _MAX_TERM = 1 << 18, 16 << 20, 1 << 30, 1 << 31
+# Upper bounds: a list of port ranges and the stacks of a node's ranks, in characters; ranks of a job.
+_MAX_PORTS, _MAX_STACKS, _MAX_WORLD = 1 << 18, 16 << 20, 1 << 30
 # Upper bound for the lines of a journal that a node sends.
 MAX_JOURNAL = 1000
 # Upper bound for the steps of a removal, and for what stays.
 MAX_STEPS = 10_000
-END = {
-    "state": Is(STATES),
-    "finished": TIME,
-    "?host": MAYBE_TEXT,
-    "?after_s": MAYBE_DURATION,
-    "?failure": (FAILURE, NOTHING),
-    "?failures": [FAILURE],
-}
-# A diverging loss is still a number.
-METRICS = Each((finite, NOTHING))
-_PLACE = All((METRICS, {"?elapsed_s": MAYBE_DURATION}))
-NOT_A_NUMBER = {
-    "since": (_PLACE, NOTHING),
-    **dict.fromkeys(("first", "last"), _PLACE),
-    "stretches": int,
-    "steps": (finite, NOTHING),
-}
-CHECKPOINT = {"name": str, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": TIME, "size": int}
-CHECKPOINTS = {
-    **dict.fromkeys(("place", "host", "problem"), str),
-    "newest": (CHECKPOINT, NOTHING),
-    "unfinished": ({**CHECKPOINT, "reason": str}, NOTHING),
-    "?aside": [str],
-    "?restored": [str],
-    "?not_restored": str,
-    "?suspect": {"name": str, "before": str, "attempts": int},
-}
-RESTART = {
-    **dict.fromkeys(("reason", "restarted", "?resumed", "?replaced", "?spare", "?why"), str),
-    **dict.fromkeys(("?set_aside", "?not_set_aside"), str),
-    **dict.fromkeys(("elapsed_s", "?wait_s", "?detect_s", "?restart_s", "?step_s"), MAYBE_DURATION),
-    **dict.fromkeys(("?step", "?epoch", "?first_step", "?lost_steps", "?lost_s"), MAYBE_NUMBER),
-    "failure": FAILURE,
-    **dict.fromkeys(("?world_size", "?nodes"), int),
-    **{name: [str] for name in ("?left_out", "?back")},
-    "?fruitless": MAYBE_INT,
-    "?checkpoint": MAYBE_TEXT,
-    "?saving": (SAVING, NOTHING),
-}
-# A silence that ends nothing: since when it is known, how long it was, and where the ranks were.
-NO_PROGRESS = {
-    **{"time": TIME, "after_s": DURATION, "limit": str, "host": str, "rank": MAYBE_INT, "groups": [str]},
-    "?reason": str,
-}
-GOODPUT = dict.fromkeys(("share", "productive_s", "steps", "lost_steps"), finite)
-RECEIVER = {**dict.fromkeys(("to", "why"), str), **dict.fromkeys(("sent", "waiting", "lost"), int)}
-CLUSTER = {
-    "started": TIME,
-    "elapsed_s": DURATION,
-    **dict.fromkeys(("world_size", "ranks_running"), int),
-    # The host that wrote it, and how many takeovers made it the head.
-    "?head": str,
-    "?term": Whole(_MAX_TERM),
-    "metrics": METRICS,
-    "?loss_not_a_number": (NOT_A_NUMBER, NOTHING),
-    "?progress_rank": MAYBE_INT,
-    "?checkpoints": (CHECKPOINTS, NOTHING),
-    "?goodput": (GOODPUT, NOTHING),
-    "?left_s": MAYBE_DURATION,
-    "?held": MAYBE_TEXT,
-    "?silence": str,
-    "?no_progress": (NO_PROGRESS, NOTHING),
-    "?slow_ranks": [SLOW_RANK],
-    "?printing": ({"text": str, "unread": bool}, NOTHING),
-    "?stacks": (RECORD, NOTHING),
-    "?apart": (APART, NOTHING),
-    "?saving": (SAVING, NOTHING),
-    "?events": [RECEIVER],
-    "?witness_lost": ({"host": str, "silent_s": DURATION}, NOTHING),
-    "restarts": {
-        "history": [RESTART],
-        "?stepped": bool,
-        "?members": [str],
-        "?spares": [str],
-        "?replaced": Each(str),
-        "?left_out": Each(Whole(1 << 32)),
-        "?excluded": Each({"reason": str, "since": TIME}),
-    },
-    "end": (END, NOTHING),
-}
-PORTS = Each(dict.fromkeys(("sent", "received"), MAYBE_INT))
-MONITOR = {
-    "started": TIME,
-    "end": (END, NOTHING),
-    "?carried": {"before": PORTS, "now": PORTS},
-    **dict.fromkeys(("?unwritten", "?lost_logs"), str),
-    # The present head as this node knows it, empty while it looks for one, and the highest term that it has followed.
-    "?follows": MAYBE_TEXT,
-    "?term": Whole(_MAX_TERM),
-    "?meeting": ({"met": bool, "looks": Whole(1 << 32), "launcher": Text(64)}, NOTHING),
-}
 STATUS = {
     **dict.fromkeys(("known", "monitor_alive"), bool),
     "processes": [{"name": str, "ranks": [int], "exit": (EXIT, NOTHING), "?ends": Each(EXIT)}],
@@ -343,10 +244,13 @@ def checked(query: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
     wrong = misfit(answer, shape)
     if wrong:
         return _unusable(wrong)
-    # Other facts of thousands of nodes would be kept until the job is planned.
-    answer = {**answer, "node": named(answer["node"], NODE)} if "node" in answer else answer
+    others = {name: value for name, value in answer.items() if name != "node"}
     try:
-        return dict(as_own(answer, shape, host))
+        found = dict(as_own(others, shape, host))
+        if "node" in answer:
+            # Other facts of thousands of nodes would be kept until the job is planned.
+            found["node"] = as_own(answer["node"], NODE, host, declared=True)
+        return found
     except RecursionError:
         return _unusable("it is nested too deeply, expected a few levels")
 

@@ -15,6 +15,8 @@ from ...findings.shapes import (
     Shape,
 )
 
+# How a job ends.
+STATES = ("succeeded", "failed", "timed_out", "stopped")
 # How a process ended, as exits/NAME.json has it.
 EXIT: Shape = {
     **dict.fromkeys(("exit_code", "signal"), MAYBE_INT),

@@ -40,7 +40,7 @@ class HangWatch:
         self._stacks: dict[str, Ranks] = {}
         # The groups of the last hang, for the record of the run.
         self.recorded = previous
-        # A silence that ends nothing (answers.NO_PROGRESS).
+        # A silence that ends nothing (monitor_files.NO_PROGRESS).
         self.noted: Message | None = None
 
     def begin(self, now: float, reports: Collection[Message] = ()) -> None:

@@ -48,7 +48,7 @@ from ...findings.shapes import (
     misfit,
 )  # fmt: skip
 from . import daemons
-from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
+from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES, STATES
 from .hang import PROGRESS
 from .progress import MAX_METRICS, MAX_NAME
 from .rollback import MAX_ASIDE
@@ -71,8 +71,6 @@ MAX_MOVED = 1000
 _LARGE = 1 << 32
 # Upper bound for steps: arithmetic stays exact below it.
 _MAX_COUNTED = 1e15
-# How a job ends.
-STATES = ("succeeded", "failed", "timed_out", "stopped")
 # An IP address, which is written into files and environments.
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(?:%[\w.-]{1,15})?", re.ASCII)
 _PROCESS = re.compile(r"agent|mpirun|scheduler|rank(?P<rank>0|[1-9]\d{0,8})")

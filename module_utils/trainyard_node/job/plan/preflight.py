@@ -17,9 +17,8 @@ from typing import Any
 from ....trainyard.findings.findings import Finding
 from ....trainyard.job.plan import busy_devices
 from ...cluster.ssh_logins import reach
-from ...machine import as_user, commands, open_folders, users
+from ...machine import as_user, open_folders, users
 from ...machine.as_user import JobError
-from ...machine.programs import bare
 from ...machine.tree import open_file
 from ..run import device_holders, folders, port_holder
 from . import imports, tickets
@@ -30,18 +29,6 @@ BUSY = busy_devices.CHECK
 CONNECT_TIMEOUT_S = 10
 # Each login goes to another node, so no server's limit on new connections is met.
 SSH_PARALLEL = 32
-# Time limit in seconds for a Python that searches a module, and its status where there is none.
-PYTHON_S, _NOT_FOUND = 20, 3
-# Searches the file of a module in its package: find_spec would import the package.
-_FIND = f"""
-import importlib.util, os, sys
-package, *rest = sys.argv[1].split(".")
-found = importlib.util.find_spec(package)
-if found and rest:
-    places = found.submodule_search_locations or ()
-    found = any(os.path.exists(os.path.join(place, *rest) + ".py") for place in places)
-sys.exit(0 if found else {_NOT_FOUND})
-"""
 # By launcher: the framework that brings what starts the ranks, and from which release on.
 _BRINGS = {
     "torchrun": ("pytorch", "PyTorch"),
@@ -191,16 +178,32 @@ def path_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     missing = [path for path in node_plan["scripts"] if not in_image and not Path(path).is_file()]
     problems += [("program", f"no {path}", expected, action) for path in missing]
     findings = [*_user_findings(user, "run site.yml"), *(Finding(*problem) for problem in problems)]
-    return (
-        findings if in_image else [*findings, *starter_findings(node_plan, user), *_program_findings(node_plan, user)]
-    )
+    return findings if in_image else [*findings, *_search_findings(node_plan, user)]
 
 
-def _program_findings(node_plan: NodePlan, user: str) -> list[Finding]:
-    """Find that the program of job_command, or the module that it runs, is missing."""
+def _search_findings(node_plan: NodePlan, user: str) -> list[Finding]:
+    """Find that the job's Python, its modules or its program are missing; each Python starts once."""
+    venv, module = node_plan["venv"], str(node_plan.get("module") or "")
+    starter, of_starter = str(node_plan.get("starter") or ""), f"{venv}/bin/python"
+    # A missing environment is a finding of path_findings. Versions of these packages are compared over all nodes.
+    packages = {name.replace("-", "_") for name in node_plan.get("packages", ())}
+    run: dict[str, list[str]] = {}
+    if starter and starter.partition(".")[0] not in packages and Path(of_starter).exists():
+        run[of_starter] = [starter]
+    python = shutil.which(node_plan["program"], path=node_plan["program_path"])
+    if python and module:
+        run[python] = [*run.get(python, ()), module]
+    missing = imports.missing(node_plan, user, run)
+    return [
+        *(starter_findings(node_plan, starter) if starter in missing.run.get(of_starter, ()) else ()),
+        *_program_findings(node_plan, python, module if module in missing.run.get(python or "", ()) else ""),
+        *imports.findings(node_plan, missing.imports),
+    ]
+
+
+def _program_findings(node_plan: NodePlan, python: str | None, missing: str) -> list[Finding]:
+    """Find that the program of job_command, or the module that it runs, is `missing`."""
     program, path, venv = (str(node_plan[key]) for key in ("program", "program_path", "venv"))
-    module = node_plan.get("module")
-    python = shutil.which(program, path=path)
     if not python and program.replace("./", "", 1) not in node_plan["source_files"]:
         found = f"no {program} in {path.split(':')[0]} or the system's folders"
         expected = "the program of job_command"
@@ -208,42 +211,20 @@ def _program_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     elif (starts := str(node_plan.get("interpreter") or "")) and not shutil.which(starts, path=path):
         found, install = f"no {starts}, which the first line of {program} names", ""
         expected = "the program that starts it"
-    elif python and module and _lacks(python, module, user):
-        found, expected = f"no module {module} for {python}", "the module that job_command runs with -m"
-        install = f" ({python} -m pip install {module}), or add it to job_source"
+    elif missing:
+        found, expected = f"no module {missing} for {python}", "the module that job_command runs with -m"
+        install = f" ({python} -m pip install {missing}), or add it to job_source"
     else:
         return []
     return [Finding("program", found, expected, f"install it{install}, or correct job_command or job_venv")]
 
 
-def _lacks(python: str, module: str, user: str) -> bool:
-    """Return whether a Python surely does not find a module. It runs as the training user, whose it may be."""
-    try:
-        return bool(as_user.run(as_user.named(user), _does_not_find, python, module))
-    except JobError:
-        return False
-
-
-def _does_not_find(python: str, module: str) -> bool:
-    env = bare(os.geteuid())
-    return commands.run([python, "-c", _FIND, module], PYTHON_S, cwd="/", env=env).status == _NOT_FOUND
-
-
-def starter_findings(node_plan: NodePlan, user: str) -> list[Finding]:
-    """Find that the job's environment lacks what starts the ranks: the launch module, or its package."""
-    starter, venv = node_plan.get("starter", ""), node_plan["venv"]
-    python = f"{venv}/bin/python"
-    # A missing environment is a finding of path_findings. Versions of these packages are compared over all nodes.
-    packages = {name.replace("-", "_") for name in node_plan.get("packages", ())}
-    if not starter or starter.partition(".")[0] in packages or not Path(python).exists():
-        return []
-    if not _lacks(python, starter, user):
-        return []
-    launcher = node_plan["launcher"]
-    framework, release = _BRINGS[launcher]
-    expected = f"{release} in the job's virtual environment, for job_launcher: {launcher}"
+def starter_findings(node_plan: NodePlan, starter: str) -> list[Finding]:
+    """Return the finding for an environment that lacks what starts the ranks: the launch module, or its package."""
+    framework, release = _BRINGS[node_plan["launcher"]]
+    expected = f"{release} in the job's virtual environment, for job_launcher: {node_plan['launcher']}"
     action = f"run site.yml with {framework} in trainyard_frameworks, or set job_venv to where it is"
-    return [Finding("job_launcher", f"no {starter} in {venv}", expected, action)]
+    return [Finding("job_launcher", f"no {starter} in {node_plan['venv']}", expected, action)]
 
 
 def state_findings(node_plan: NodePlan, user: str) -> list[Finding]:
@@ -375,7 +356,6 @@ def preflight(node_plan: NodePlan, user: str) -> list[Finding]:
         *ssh_findings(node_plan, user),
         *path_findings(node_plan, user),
         *state_findings(node_plan, user),
-        *(() if "container" in node_plan else imports.findings(node_plan, user)),
         *recovery_findings(node_plan, user),
         *receiver_findings(node_plan, user),
         *device_findings(node_plan),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the plan of a job in its folder on this node.
+"""Name what the folder of a job on this node has, and find its plan.
 
 Each rank starts through this module: importing typing or pathlib would double its time.
 """
@@ -11,6 +11,9 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     AnyPath = str | os.PathLike[str]
+
+# Folders of each job, created first.
+FOLDERS = ("source", "logs", "exits")
 
 
 def path(job_dir: AnyPath) -> str:

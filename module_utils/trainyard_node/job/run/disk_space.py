@@ -7,10 +7,14 @@ import contextlib
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ....trainyard.job.run.messages import Message
 from ...machine.json_files import write_json
 from ..record.node_plan import path as plan_path
+
+if TYPE_CHECKING:
+    # Queries about a job load this module, and need no messages.
+    from ....trainyard.job.run.messages import Message
 
 SHARED = "/dev/shm"  # noqa: S108 - as the system has it
 # Messages of PyTorch, NCCL and Python about shared memory; not Triton's, about that of a GPU.

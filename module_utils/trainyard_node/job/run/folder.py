@@ -29,14 +29,16 @@ from typing import Any
 from ....trainyard.findings import state_format
 from ....trainyard.findings.shapes import Shape, misfit, named
 from ....trainyard.job.record.secrets import Forms, forms, mask, mask_text
-from ....trainyard.job.run import answers, leader
+from ....trainyard.job.run import leader
 from ....trainyard.job.run.failure_kinds import EXIT
 from ....trainyard.job.run.log_lines import FIRST_BYTES, MAX_BYTES, cut
+from ....trainyard.job.run.monitor_files import CLUSTER, MONITOR
 from ....trainyard.nvidia.nccl_lines import is_of_transport
 from ...machine import as_user, mounts, open_folders, private
 from ...machine.as_user import JobError, Owner
 from ...machine.json_files import MAX_BYTES as MAX_NODE_PLAN
 from ...machine.json_files import open_regular, read_json, read_object
+from ..record.node_plan import FOLDERS
 from ..record.node_plan import path as plan_path
 from ..record.secrets import forget_secrets, read_masked
 from . import agent_ranks, container, processes, stacks
@@ -47,8 +49,6 @@ Record = dict[str, Any]
 MODE = 0o700
 # The jobs of all users: a user can rename or remove only their own folders.
 JOBS_MODE = 0o1775
-# Folders of each job, created first.
-FOLDERS = ("source", "logs", "exits")
 _NODE_PLAN = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
 # Upper bounds for what is collected: logs of one node, their bytes, and lines of one log for a reader that follows it.
 MAX_LOGS, MAX_LOG_BYTES, MAX_FOLLOWED = 4096, 256 << 20, 400
@@ -231,14 +231,14 @@ def status(job_dir: Path) -> Record | None:
             }
             for process in node_plan["processes"]
         ],
-        "monitor": _checked(job_dir / "monitor.json", answers.MONITOR),
-        "cluster": _checked(job_dir / "cluster.json", answers.CLUSTER),
+        "monitor": _checked(job_dir / "monitor.json", MONITOR),
+        "cluster": _checked(job_dir / "cluster.json", CLUSTER),
     }
 
 
 def has_end(job_dir: Path) -> bool:
     """Return whether this node led the job when it ended."""
-    found = _checked(job_dir / "cluster.json", answers.CLUSTER) or {}
+    found = _checked(job_dir / "cluster.json", CLUSTER) or {}
     return leader.ends_job(found.get("end"))
 
 

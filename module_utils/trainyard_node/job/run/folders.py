@@ -20,7 +20,6 @@ from ...machine.json_files import read_json
 from ...machine.tree import size_of
 from ..record import node_plan
 from . import processes
-from .folder import FOLDERS
 
 Record = dict[str, Any]
 # What other jobs read of the plan of a head.
@@ -58,7 +57,7 @@ def _half_made(folder: Path) -> Record | None:
     entries = list(folder.iterdir())
     names = {path.name for path in entries}
     found = _record(folder, [folder, *entries])
-    ours = names <= set(FOLDERS) or names >= set(FOLDERS)
+    ours = names <= set(node_plan.FOLDERS) or names >= set(node_plan.FOLDERS)
     return found if ours and time.time() - found["written"] >= MADE_S else None
 
 

@@ -47,18 +47,21 @@ def _began(uid: int, age_s: float, proc: str) -> set[int]:
     of_user = processes.of_user(uid, proc)
     # Read after them: jobs that run start and end processes all the time.
     of_jobs = processes.of_any_job(proc)
-    manager = _manager(uid)
-    # It starts (sd-pam) before any service.
-    first = min((pid for pid, (parent, _) in of_user.items() if parent == manager), default=0)
-    apart = {*of_jobs, *_above(os.getpid(), proc), manager, first}
+    apart = {*of_jobs, *_above(os.getpid(), proc)}
     new = {pid: above for pid, (above, started) in of_user.items() if started >= since and pid not in apart}
-    return {
+    found = {
         pid
         for pid, above in new.items()
         if processes.arguments(pid, proc) != PODMANS_KEEPER
         and not _by_root(pid, above, proc)
         and Path(f"{proc}/{pid}").exists()
     }
+    if not found:
+        return found
+    manager = _manager(uid)
+    # It starts (sd-pam) before any service.
+    first = min((pid for pid, (parent, _) in of_user.items() if parent == manager), default=0)
+    return found - {manager, first}
 
 
 def shared_files(uid: int, age_s: float, folder: str = SHARED) -> dict[str, int]:

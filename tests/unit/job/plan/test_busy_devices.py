@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding, UnusableError
+from ansible.module_utils.trainyard.job.file.variables import VARIABLES
 from ansible.module_utils.trainyard.job.plan import busy_devices as rules
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.device_queue import DeviceQueue
@@ -120,6 +121,10 @@ def test_without_memory_on_a_gpu_a_rank_names_who_has_it(node, program, tmp_path
         (tmp_path / "logs" / "rank_0.log").write_text(log)
         part.begin_attempt()
         assert (part.failure(process, from_status(1), "").get("reason") or "") == reason
+
+
+def test_the_values_that_nodes_know_are_those_of_the_variable():
+    assert {rules.WAIT, rules.SHARE} < set(VARIABLES["job_busy_devices"].choices)
 
 
 def test_launches_that_wait_go_in_the_order_of_their_ids():

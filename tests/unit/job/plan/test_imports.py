@@ -75,6 +75,10 @@ def test_an_unknown_path_ends_the_check(environment, secret, known):
     assert rules.is_known(environment, secret) is known
 
 
+def found_by(node_plan, user=ME):
+    return imports.findings(node_plan, imports.missing(node_plan, user, {}).imports)
+
+
 @pytest.fixture
 def spec(tmp_path):
     """Return a function that makes the node plan of a job whose script imports these names."""
@@ -95,9 +99,9 @@ def spec(tmp_path):
 
 
 def test_missing_packages_are_findings_with_the_way_to_install_them(spec, tmp_path):
-    assert imports.findings(spec("os", "pytest", "json"), ME) == []
+    assert found_by(spec("os", "pytest", "json")) == []
     python = f"{tmp_path}/pytorch/bin/python"
-    assert briefly(imports.findings(spec("os", "no_such_sklearn", "pytest", "no_such_b"), ME)) == [
+    assert briefly(found_by(spec("os", "no_such_sklearn", "pytest", "no_such_b"))) == [
         ("n1", "imports", f"train.py imports no_such_sklearn, no_such_b, which {python} does not have")
     ]
 
@@ -141,7 +145,7 @@ def test_a_missing_submodule_is_found_where_its_package_surely_lacks_it(spec, tm
     python = f"{tmp_path}/pytorch/bin/python"
     found = [f"train.py imports {missing}, which {python} does not have"] if missing else []
     names = ["damaged.x", "os", name]
-    got = imports.findings(spec(*names, environment={"PYTHONPATH": str(tmp_path / "lib")}), ME)
+    got = found_by(spec(*names, environment={"PYTHONPATH": str(tmp_path / "lib")}))
     assert [each.found for each in got] == found
 
 
@@ -150,7 +154,7 @@ def test_the_first_guides_module_of_oneflow_names_its_releases(spec, tmp_path):
     (tmp_path / "oneflow/__init__.py").write_text("from oneflow.framework.type_tensor import *\n")
     for text in ("import oneflow.typing as tp", "from oneflow import typing as tp", "from oneflow.typing import Numpy"):
         names = rules.imported(f"import oneflow as flow\n{text}\n")
-        (found,) = imports.findings(spec(*names, environment={"PYTHONPATH": str(tmp_path)}), ME)
+        (found,) = found_by(spec(*names, environment={"PYTHONPATH": str(tmp_path)}))
         assert found.found.startswith("train.py imports oneflow.typing, which")
         assert "OneFlow up to 0.4" in found.action and "job_image" in found.action
 
@@ -181,15 +185,15 @@ def test_the_python_gets_nothing_of_the_agents_environment(spec, tmp_path, monke
     (tmp_path / "seen").mkdir(mode=0o777)
     (tmp_path / "seen").chmod(0o777)
     (tmp_path / "pytorch/bin/python").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen/env\n")
-    assert imports.findings(spec("x", environment={"PYTHONPATH": "/srv"}), ME) == []
+    assert found_by(spec("x", environment={"PYTHONPATH": "/srv"})) == []
     names = {line.partition("=")[0] for line in (tmp_path / "seen/env").read_text().splitlines()}
     assert names - {"PWD", "_", "SHLVL", "OLDPWD"} == {"PATH", "LC_ALL", "HOME", "PYTHONPATH"}
 
 
 def test_nothing_of_the_package_is_run(spec, tmp_path):
     (tmp_path / "loud.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    assert imports.findings(spec("loud", environment={"PYTHONPATH": str(tmp_path)}), ME) == []
-    assert imports.findings(spec("loud"), ME) != []
+    assert found_by(spec("loud", environment={"PYTHONPATH": str(tmp_path)})) == []
+    assert found_by(spec("loud")) != []
     assert not (tmp_path / "ran").exists()
 
 
@@ -198,20 +202,20 @@ def test_a_script_on_the_nodes_is_read_there_with_what_is_beside_it(spec, tmp_pa
     script.parent.mkdir()
     (tmp_path / "srv/helper.py").touch()
     script.write_text("import helper, no_such_package\n")
-    found = imports.findings(spec(script=str(script)), ME)
+    found = found_by(spec(script=str(script)))
     assert [one.found.partition(",")[0] for one in found] == [f"{script} imports no_such_package"]
-    assert imports.findings(spec(script=str(tmp_path / "none.py")), ME) == []
+    assert found_by(spec(script=str(tmp_path / "none.py"))) == []
     os.mkfifo(tmp_path / "pipe.py")
-    assert imports.findings(spec(script=str(tmp_path / "pipe.py")), ME) == []
+    assert found_by(spec(script=str(tmp_path / "pipe.py"))) == []
 
 
 @pytest.mark.parametrize("body", ["exit 1", "echo no_such_package; exit 1", "echo other", "sleep 60"])
 def test_a_python_that_does_not_answer_says_nothing(spec, tmp_path, monkeypatch, body):
     monkeypatch.setattr(imports, "LIMIT_S", 0.5)
     (tmp_path / "pytorch/bin/python").write_text(f"#!/bin/sh\nexec 2>&1\n{body.replace('sleep', 'exec sleep')}\n")
-    assert imports.findings(spec("no_such_package"), ME) == []
-    assert imports.findings(spec("no_such_package", program="none"), ME) == []
-    assert imports.findings(spec("no_such_package"), "no-such-user") == []
+    assert found_by(spec("no_such_package")) == []
+    assert found_by(spec("no_such_package", program="none")) == []
+    assert found_by(spec("no_such_package"), "no-such-user") == []
 
 
 def test_no_example_of_the_project_is_suspected():

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import answers, failure
+from ansible.module_utils.trainyard.job.run import answers, failure, failure_kinds
 from ansible.module_utils.trainyard.report.job_text import cause
 from ansible.module_utils.trainyard_node.job.run import disk_space
 from ansible.module_utils.trainyard_node.job.run import job as node_job
@@ -50,7 +50,7 @@ def test_another_node_takes_the_place_or_the_others_go_on(settings):
 def test_the_text_names_the_node_and_what_to_do():
     text = cause({"failure": GONE, "nodes": []}, "")
     assert text[0] == "the job's folder /jobs/x is gone on n2: something removed or renamed it while the job ran"
-    assert "start the job again" in text[1] and not misfit(GONE, answers.FAILURE)
+    assert "start the job again" in text[1] and not misfit(GONE, failure_kinds.FAILURE)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import answers, attempt_watch
+from ansible.module_utils.trainyard.findings.shapes import MAYBE_NUMBER, misfit
+from ansible.module_utils.trainyard.job.run import attempt_watch
 from ansible.module_utils.trainyard_node.job.run import log_tail as tails
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import node_loop, processes
@@ -285,7 +285,7 @@ def test_a_job_whose_last_rank_prints_has_its_progress_and_time_left(cluster):
     wait_for(lambda: job.state()["metrics"].get("step") == 5, "the last step")
     state = job.state()
     assert (state["progress_rank"], state["metrics"]["loss"]) == (1, 0.2)
-    assert not misfit(state["left_s"], answers.MAYBE_NUMBER)
+    assert not misfit(state["left_s"], MAYBE_NUMBER)
 
 
 def test_the_series_stays_small(tail, tmp_path):

@@ -6,7 +6,7 @@ import random
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.run import slow_ranks
-from ansible.module_utils.trainyard.job.run.answers import SLOW_RANK
+from ansible.module_utils.trainyard.job.run.slow_ranks import SLOW_RANK
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
