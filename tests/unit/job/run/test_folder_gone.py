@@ -109,7 +109,7 @@ def test_a_stop_after_the_folder_was_removed_names_it(cluster):
 
 
 def test_the_job_goes_on_without_a_node_that_lost_its_folder(cluster):
-    job = cluster(["wait"], ["wait"], ["wait"], max_restarts=2, rejoin_s=8, min_nodes=2).start()
+    job = cluster(["wait"], ["wait"], ["wait"], max_restarts=2, rejoin_s=12, min_nodes=2).start()
     second = job.nodes[1]
     remove(second.dir)
     wait_for(lambda: attempt(job.nodes[2], "rank1") == 1, "the next attempt")
