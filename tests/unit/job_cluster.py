@@ -26,8 +26,8 @@ from ansible.module_utils.trainyard_node.machine.json_files import read_json, wr
 # How long a test waits for what must happen; nothing passes or fails by being faster.
 PATIENCE_S = 240.0
 
-# How long a monitor of the cluster may be silent. A successor gives the others half of that to report: in that time a
-# machine that is busy with other tests still runs each of them.
+# How long a monitor of the cluster may be silent. Half of it is the time in which the others report to a successor, and
+# even a machine that is busy with other tests runs each of them in that time.
 SILENT_S = 8
 
 # A rank waits for `go` in its folder, then behaves as its first argument says.
