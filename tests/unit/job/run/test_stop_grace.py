@@ -158,7 +158,7 @@ def test_a_node_that_is_cut_off_ends_its_ranks_at_once(tmp_path):
         job.head.signal(signal.SIGSTOP)
         wait_for(second.end, "the node to end")
         assert second.end()["failure"]["kind"] == "head_silent"
-        second.monitor.wait(60)
+        second.monitor.wait(240)
         assert second.left() == [] and "saved" not in log(second, 1)
         assert not (second.dir / "asked").exists()
 
