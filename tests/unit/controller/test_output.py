@@ -283,7 +283,7 @@ SLOW = """
       vars: {part: MPI}
     - name: Build it
       ansible.builtin.command: sleep 2
-      async: 30
+      async: 600
       poll: 1
     - name: Wait for it
       ansible.builtin.shell: "[ -e {{ here }}/ready ] || { touch {{ here }}/ready; exit 1; }"
