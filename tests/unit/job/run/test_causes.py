@@ -414,8 +414,10 @@ def under_mpirun(cluster, program, world_size, **more):
     return job.start()
 
 
-@pytest.mark.parametrize("last", ["exit 1", "echo trainyard: rank 1 holds its exit back; sleep 600"])
-@pytest.mark.parametrize(("left", "rank", "result"), [("2", 2, "success"), ("none", 1, "exit-code")])
+@pytest.mark.parametrize(
+    ("left", "rank", "result", "last"),
+    [("2", 2, "success", "exit 1"), ("none", 1, "exit-code", "echo trainyard: rank 1 holds its exit back; sleep 600")],
+)
 def test_a_rank_of_mpirun_that_leaves_is_blamed_for_those_that_lose_it(cluster, left, rank, result, last):
     program = MPIRUN.replace("rank 2 ended well", f"rank {left} ended well").replace("exit 1", last)
     job = under_mpirun(cluster, program, 3)

@@ -74,8 +74,7 @@ def remove(folder):
     shutil.rmtree(gone, ignore_errors=True)
 
 
-@pytest.mark.parametrize("host", ["n1", "n2"])
-@pytest.mark.parametrize("how", ["removed", "renamed", "emptied"])
+@pytest.mark.parametrize(("host", "how"), [("n1", "removed"), ("n2", "renamed"), ("n2", "emptied")])
 def test_a_removed_folder_is_named_and_nothing_starts_in_it(cluster, host, how):
     # Nobody waits for a save there.
     job = cluster(["wait"], ["wait"], max_restarts=2, stop={"signal": "TERM", "grace_s": 600}).start()
