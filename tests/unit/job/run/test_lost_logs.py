@@ -11,7 +11,7 @@ from ansible.module_utils.trainyard.job.run import answers
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard_node.job.run import log_tail, open_log
 from ansible.module_utils.trainyard_node.job.run.log_tail import RankTails
-from job_cluster import wait_for
+from job_cluster import PATIENCE_S, wait_for
 from job_samples import summary_of
 from test_report import answer, head_says, plan
 
@@ -104,8 +104,9 @@ def test_a_log_that_is_a_pipe_or_a_link_holds_nobody_up(logs):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Less is read at once, so that little text is much."""
+    """Less is read at once, so that little text is much; a busy machine has its time for it."""
     monkeypatch.setattr(log_tail, "READ_AT_ONCE", 4096)
+    monkeypatch.setattr(log_tail, "DRAIN_S", PATIENCE_S)
 
 
 STEPS = [f"step {step}\n" for step in range(12, 40)]
