@@ -122,7 +122,7 @@ def node(tmp_path, monkeypatch):
 
 
 EXCLUDED_FOR_NOTHING = {"report": {**REPORT, "excluded": {"reason": "", "temporary": False}}}
-slow = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow
@@ -172,7 +172,7 @@ def test_a_message_that_fits_is_drawn_of_every_kind():
     """The strategies above would prove nothing if what they draw were mostly refused."""
     counts = dict.fromkeys(FROM_NODE, 0)
 
-    @settings(max_examples=120, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=300, deadline=None, database=None, derandomize=True)
     @given(NODE_MESSAGES)
     def draw(message):
         (name,) = message
