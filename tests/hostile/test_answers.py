@@ -89,7 +89,7 @@ def run_dir(tmp_path_factory):
     return folder
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(lies(SAID))
 def test_a_report_is_written_whatever_a_node_answers(run_dir, told):
     (run_dir / "summary.json").unlink(missing_ok=True)
@@ -119,7 +119,7 @@ def test_a_time_that_no_calendar_has_makes_an_answer_unusable_and_the_report_is_
 MACHINES = {}
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_plan_is_made_or_refused_whatever_a_node_says_it_is(tmp_path_factory, data):
     name = data.draw(st.sampled_from(sorted(path.stem for path in NODES.glob("*.tree"))))

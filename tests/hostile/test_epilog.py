@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from job_cluster import wait_for
+from job_cluster import PATIENCE_S, wait_for
 
 PROJECT = Path(__file__).resolve().parents[2]
 EPILOG = PROJECT / "roles/slurm/files/epilog.sh"
@@ -70,7 +70,7 @@ def test_it_ends_what_the_job_left_and_nothing_that_a_lying_process_names(place,
     path = lying(place, f'echo /proc/{roots.pid}/environ\n/bin/grep "$@"\n')
     assert epilog(job, PATH=path) == 0
     # Without root nothing can become the user: then it ends nothing.
-    assert not IS_ROOT or left.wait(60) == -9
+    assert not IS_ROOT or left.wait(PATIENCE_S) == -9
     assert roots.poll() is None
 
 
@@ -79,7 +79,7 @@ def test_a_stopped_shell_holds_neither_root_nor_slurmd(place, job):
     # The second process leaves the group of the shell, as one that is traced could; it would keep the output open.
     path = lying(place, f"setsid sleep 1000 &\necho $PPID $! >{found}\nkill -STOP $PPID $$\n")
     try:
-        assert epilog(job, "1", PATH=path) == 0
+        assert epilog(job, "5", PATH=path) == 0
         # Without root nothing can become the user, and nothing is stopped.
         assert found.exists() == IS_ROOT
         if IS_ROOT:

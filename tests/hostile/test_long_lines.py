@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard.software import apt
 from ansible.module_utils.trainyard_node.machine.regex_limit import cpu_at_most
 from test_mutated_captures import PARSERS
 
-SIZE, LIMIT_S = 100_000, 5.0
+SIZE, LIMIT_S = 50_000, 2.0
 WORDS = ["a", " ", "\t", "\r", "\n", "\n ", "0", "1 ", "a.", "#", "<a>", "=", "[", "|", "token", "secret_", "1-"]
 READERS = {
     **{name: parser for name, (parser, _) in PARSERS.items()},

@@ -83,7 +83,7 @@ def test_no_value_becomes_a_line_of_the_script(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "2", "SLURM_JOB_ID": "7"}
     text = text.replace("/var/lib/trainyard", str(tmp_path))
     script.write_text(f"{fakes}\n{text}")
-    subprocess.run(["bash", script], cwd=tmp_path, env=environment, capture_output=True, timeout=60)
+    subprocess.run(["bash", script], cwd=tmp_path, env=environment, capture_output=True, timeout=240)
     assert "has no IPv4 address x'" in (tmp_path / "jobs/digits-1/logs/slurm.log").read_text()
     assert not list(tmp_path.rglob("owned"))
     assert (tmp_path / "jobs/digits-1").stat().st_mode & 0o777 == 0o700

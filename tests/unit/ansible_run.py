@@ -30,7 +30,7 @@ class Run:
         assert [fact for fact in facts if fact not in self.text] == [], self.output
 
 
-def run_ansible(*argv, cwd=PROJECT, timeout=300, **env):
+def run_ansible(*argv, cwd=PROJECT, timeout=600, **env):
     """Run one of Ansible's programs; `env` adds to the environment, and None takes a variable out of it."""
     env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **env}
     env = {name: value for name, value in env.items() if value is not None}

@@ -24,7 +24,11 @@ from ansible.module_utils.trainyard_node.job.run.rank_exits import read_exits
 from ansible.module_utils.trainyard_node.machine.json_files import read_json, write_json
 
 # How long a test waits for what must happen; nothing passes or fails by being faster.
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
+
+# How long a monitor of the cluster may be silent. Half of it is the time in which the others report to a successor, and
+# even a machine that is busy with other tests runs each of them in that time.
+SILENT_S = 8
 
 # A rank waits for `go` in its folder, then behaves as its first argument says.
 RANK = """
@@ -193,7 +197,7 @@ class Cluster:
         self,
         folder,
         *modes,
-        silent_after_s=3,
+        silent_after_s=SILENT_S,
         timeout_s=600,
         max_restarts=0,
         rejoin_s=30,
@@ -312,6 +316,17 @@ class Cluster:
                 node.monitor.wait(PATIENCE_S)
                 assert not node.log(), node.log()
                 assert node.left() == []
+
+
+def heard(head, host):
+    """Wait until the head has a report that a node has made after now: one that was on its way is from before."""
+    since = time.time() + REPORT_S
+
+    def heard_s():
+        silent_s = head.read("cluster.json")["nodes"][host]["silent_s"]
+        return 0 if silent_s is None else (head.dir / "cluster.json").stat().st_mtime - silent_s
+
+    wait_for(lambda: heard_s() > since, f"{head.spec['host']} to hear of {host}")
 
 
 def attempt(node, name="rank0"):

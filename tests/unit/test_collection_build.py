@@ -51,7 +51,7 @@ def run(folder, status, *argv):
     """Run a command in the project, without anything of this checkout; return its output."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     env |= {"ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1"}
-    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 

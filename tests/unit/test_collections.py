@@ -117,5 +117,5 @@ def test_ansible_installs_it_without_a_server(tmp_path):
     command = ["ansible-galaxy", "install", "-r", str(REQUIREMENTS), "-s", "http://127.0.0.1:9"]
     # An empty home, so that nothing which is installed or configured there helps.
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
-    run = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert (run.returncode, list(tmp_path.rglob("ansible_collections"))) == (0, []), run.stdout + run.stderr

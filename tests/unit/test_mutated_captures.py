@@ -204,7 +204,7 @@ MAY_REFUSE = (
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(choose=st.randoms(use_true_random=False), times=st.integers(1, 3))
 def test_a_mutated_text_is_read_or_refused(name, choose, times):
     parser, samples = PARSERS[name]
@@ -287,7 +287,7 @@ def nvidia_facts(tree):
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*/*.tree")), ids=lambda path: path.stem)
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(choose=st.randoms(use_true_random=False))
 def test_a_mutated_machine_is_read(path, choose, tmp_path_factory):
     """Facts for a job, for a verification, and of GPU software."""

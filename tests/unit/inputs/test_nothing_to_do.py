@@ -104,15 +104,10 @@ def playbook(tmp_path, book, compute, *options):
             *("playbooks/verify.yml", None, ["--check"]),
             ["no group compute in the inventory", "verify.yml with --check, which measures nothing"],
         ),
-        ("playbooks/collective_benchmark.yml", ["n1"], ["-e", "benchmark_hosts=b"], ["no host in benchmark_hosts 'b'"]),
-        ("playbooks/pair_check.yml", ["n1"], [], ["only n1 in group compute"]),
-        ("playbooks/nvidia_reboot.yml", ["n1"], [], ["no group nvidia in the inventory"]),
-        ("playbooks/lock.yml", [], ["--skip-tags=always"], ["always, which leaves out", "no host in group compute"]),
         (
             *("launch.yml", ["n1"], ["-e", "@jobs/digits.yml", "--tags=x", "--start-at-task=Start"]),
             ["no task of launch.yml has the tag x", "'Start', which leaves out the tasks before it"],
         ),
-        ("site.yml", ["n1", "n2"], ["--limit", "n1"], ["--limit n1 leaves out localhost"]),
         ("playbooks/validate.yml", ["n1"], ["--limit", "other"], ["--limit other leaves none of the group compute"]),
     ],
 )
@@ -131,5 +126,3 @@ def test_a_limit_with_localhost_and_nodes_is_fine(tmp_path):
     run = playbook(tmp_path, "site.yml", ["n1", "n2"], *options)
     run.expect(0, "1 node: ")
     assert "undefined" not in run.output and "no attribute" not in run.output
-    run = playbook(tmp_path, "playbooks/stop.yml", ["n1"], "-e", "job_id=x", "--limit", "n1,localhost")
-    assert "leaves out localhost" not in run.text and "x" in run.text, run.output

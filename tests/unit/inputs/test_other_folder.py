@@ -21,8 +21,9 @@ def call(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("book", ["launch.yml", "site.yml", "playbooks/status.yml", "playbooks/verify.yml"])
+@pytest.mark.parametrize("book", ["launch.yml", "playbooks/status.yml"])
 def test_a_call_from_another_folder_is_a_finding(call, book):
+    """Playbooks lie in two folders, each of which has the plugin that says so."""
     run = call(book)
     run.expect(2, f"do cd {PROJECT}, or export ANSIBLE_CONFIG={PROJECT}/ansible.cfg")
     assert "ERROR" not in run.text and "PLAY" not in run.text

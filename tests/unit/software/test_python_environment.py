@@ -24,7 +24,7 @@ def venv(tmp_path):
     return tmp_path
 
 
-def program(script, timeout=60):
+def program(script, timeout=240):
     return python_environment.Verification(script, "", timeout)
 
 

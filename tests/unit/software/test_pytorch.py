@@ -112,7 +112,6 @@ STACK = {"framework": {"name": "pytorch", "version": "2.13.0", "build": "cu126"}
             "torch==2.13.0+cu126",
             "build of PyTorch on a found it is for CUDA 13.0 expected CUDA 12.6 of the build",
         ),
-        ({"pytorch_build": "cpu"}, "torch==2.13.0+cpu", ""),
         # Nothing has been chosen, as with a lock.
         ({}, "torch==2.13.0", ""),
         (

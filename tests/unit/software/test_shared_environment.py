@@ -191,7 +191,7 @@ def test_of_two_that_come_at_once_one_installs_and_both_verify(target, wheels, t
     script = f"import tiny; open({str(count)!r}, 'a').write('x'); print('{{}}')"
     params = {
         **{**ENVIRONMENT, "lock": "", "path": str(target), "packages": ["tiny==1.0"], "interpreter": sys.executable},
-        **{"find_links": [str(wheels)], "no_index": True, "verify_script": script, "verify_timeout": 60},
+        **{"find_links": [str(wheels)], "no_index": True, "verify_script": script, "verify_timeout": 240},
     }
     processes = [start(INSTALL, json.dumps(params)) for _ in range(2)]
     printed = [process.stdout.read() for process in processes]

@@ -34,7 +34,7 @@ def listen():
     """Start listeners as nodes would, each on its own loopback address, and end what a test has left."""
     started = []
 
-    def start(host, address="127.0.0.1", token=TOKEN, life=60):
+    def start(host, address="127.0.0.1", token=TOKEN, life=600):
         found = start_listener(address, host, token, life)
         started.append(found)
         return Peer(host, address, found["ports"], "localhost", [address]), found
@@ -45,7 +45,7 @@ def listen():
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
@@ -75,7 +75,7 @@ def server(handle):
         thread.join(10)
 
 
-def reasons(peers, timeout=30):
+def reasons(peers, timeout=120):
     tried, failures = connect_all(peers, TOKEN, timeout, 4)
     assert tried == 2 * len(peers)
     return [failure["reason"] for failure in failures]
@@ -83,7 +83,7 @@ def reasons(peers, timeout=30):
 
 def test_every_node_reaches_every_listener_on_both_ports(listen):
     peers = [listen(f"n{number}", f"127.0.0.{number}")[0] for number in (1, 2, 3)]
-    assert connect_all(peers, TOKEN, 30, 4) == (6, [])
+    assert connect_all(peers, TOKEN, 120, 4) == (6, [])
     ports = peers[0].ports
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     assert ports[RENDEZVOUS] >= 10000
@@ -153,8 +153,8 @@ def test_a_connection_that_loses_large_packets_is_a_failure():
             stack.enter_context(connection).sendall(greeting(TOKEN, "n9")[:1000])
 
         port = stack.enter_context(server(stop_short))
-        found = reasons([peer_of(port)], timeout=1)
-    assert found == ["connected, then only 1000 of 24000 bytes within 1 s: large packets may vanish (MTU)"] * 2
+        found = reasons([peer_of(port)], timeout=4)
+    assert found == ["connected, then only 1000 of 24000 bytes within 4 s: large packets may vanish (MTU)"] * 2
 
 
 def test_a_peer_that_does_not_answer_costs_its_own_time_only(listen):
@@ -166,8 +166,8 @@ def test_a_peer_that_does_not_answer_costs_its_own_time_only(listen):
             caller = stack.enter_context(socket.socket())
             caller.setblocking(False)
             caller.connect_ex(silent.getsockname())
-        found = reasons([peer_of(silent.getsockname()[1]), peer], timeout=2)
-    assert found == ["no answer within 2 s"] * 2
+        found = reasons([peer_of(silent.getsockname()[1]), peer], timeout=5)
+    assert found == ["no answer within 5 s"] * 2
 
 
 def test_an_address_without_a_route_is_a_failure():
@@ -203,14 +203,14 @@ def test_peers_that_are_not_as_listeners_return_them_are_refused(records):
 
 
 def test_listen_connect_and_end():
-    found = agent.listen(host="n1", address="127.0.0.1", addresses=["127.0.0.1"], token=TOKEN, life_s=60)
+    found = agent.listen(host="n1", address="127.0.0.1", addresses=["127.0.0.1"], token=TOKEN, life_s=600)
     try:
         assert set(found["endpoint"]) == {"host", "address", "ports", "hostname", "addresses"}
         me = {**found["endpoint"], "host": "n2", "hostname": ""}
         peers = json.loads(json.dumps([{**found["endpoint"], "hostname": "localhost"}, me]))
-        row = agent.connect(host="n2", peers=peers, token=TOKEN, timeout_s=10, names=True)
+        row = agent.connect(host="n2", peers=peers, token=TOKEN, timeout_s=60, names=True)
         assert (row["tried"], row["failures"], row["resolved"]) == (2, [], 1)
-        assert agent.connect(host="n2", peers=peers, token=TOKEN, timeout_s=10, names=False)["resolved"] == 0
+        assert agent.connect(host="n2", peers=peers, token=TOKEN, timeout_s=60, names=False)["resolved"] == 0
     finally:
         ended = agent.unlisten(pid=found["pid"], start_time=found["start_time"])
     assert ended == {"lived": True}
@@ -218,7 +218,7 @@ def test_listen_connect_and_end():
 
 
 def test_an_address_that_the_node_does_not_have_is_explained():
-    found = agent.listen(host="n1", address="192.0.2.1", addresses=[], token=TOKEN, life_s=60)
+    found = agent.listen(host="n1", address="192.0.2.1", addresses=[], token=TOKEN, life_s=600)
     assert found["failed"] and found["msg"].startswith("n1: nothing can listen on 192.0.2.1: ")
     assert found["msg"].endswith("expected an address of this node on the job network, see `ip address`.")
 

@@ -153,7 +153,7 @@ def start(tmp_path):
 
     def run(*command, rank=3):
         env = {"PATH": os.defpath, "RANK": str(rank), "TRAINYARD_JOB_DIR": str(tmp_path)}
-        done = subprocess.run([script, *command], env=env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([script, *command], env=env, capture_output=True, text=True, timeout=240)
         return done.returncode, done.stderr
 
     return run

@@ -16,7 +16,7 @@ from ansible.module_utils.trainyard_node.job.plan import image_transfer, images
 from ansible.module_utils.trainyard_node.software import podman
 from hypothesis import given
 from hypothesis import strategies as st
-from job_cluster import wait_for
+from job_cluster import PATIENCE_S, wait_for
 
 PODMAN = """#!/bin/sh
 echo "$@" >> "$(dirname "$0")/calls"
@@ -265,7 +265,7 @@ def test_the_result_of_an_older_transfer_that_is_about_to_end_is_not_taken_for_t
     take, refusals = image_transfer._take, [False, False]
     monkeypatch.setattr(image_transfer, "_take", lambda lock: refusals.pop() if refusals else take(lock))
     again = {**asked, "auth": None, "source": "", "identity": "", "begin": True}
-    answer = image_transfer.bring(again, read(asked), 60)
+    answer = image_transfer.bring(again, read(asked), PATIENCE_S)
     assert (answer["done"], answer["problem"]) == (True, "")
 
 

@@ -38,7 +38,7 @@ PLACES = [
 TOKENS = ["hf_{}", "ghp_{}", "github_pat_{}", "glpat-{}", "sk-{}", "sk-proj-{}", "xoxb-{}", "eyJ{0}.eyJ{0}.{0}"]
 RANDOM = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", min_size=24, max_size=40)
 VALUE = st.text("abcXYZ019_-+/=%\"'\\\u00e9 $&,;#@:", min_size=6, max_size=30).map(lambda text: f"Zq{text}Zq")
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard_node.job.run import node_runner
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import wait_for
+from job_cluster import heard, wait_for
 
 TORCHRUN = Path(__file__).resolve().parents[3] / "fixtures/torchrun"
 GLOO = (
@@ -308,6 +308,7 @@ def test_a_rank_that_leaves_is_blamed_for_those_that_lose_it(cluster, process):
         under_an_agent(job.nodes[1], "train")
     job.start().nodes[1].go()
     wait_for(job.nodes[1].exits, "the end of rank 1")
+    heard(job.head, "n2")
     for number in (2, 0):
         job.nodes[number].go()
     cause = job.over()["failure"]
@@ -363,6 +364,7 @@ def test_the_rank_that_mindspores_scheduler_misses_is_checked_while_it_runs(clus
     if mode == "train":
         job.nodes[1].go()
         wait_for(job.nodes[1].exits, "the end of rank 1")
+        heard(job.head, "n2")
     job.head.go()
     cause = job.over()["failure"]
     assert (cause["kind"], cause["rank"], cause["result"]) == ("exit", 1, result)
@@ -412,8 +414,10 @@ def under_mpirun(cluster, program, world_size, **more):
     return job.start()
 
 
-@pytest.mark.parametrize("last", ["exit 1", "echo trainyard: rank 1 holds its exit back; sleep 600"])
-@pytest.mark.parametrize(("left", "rank", "result"), [("2", 2, "success"), ("none", 1, "exit-code")])
+@pytest.mark.parametrize(
+    ("left", "rank", "result", "last"),
+    [("2", 2, "success", "exit 1"), ("none", 1, "exit-code", "echo trainyard: rank 1 holds its exit back; sleep 600")],
+)
 def test_a_rank_of_mpirun_that_leaves_is_blamed_for_those_that_lose_it(cluster, left, rank, result, last):
     program = MPIRUN.replace("rank 2 ended well", f"rank {left} ended well").replace("exit 1", last)
     job = under_mpirun(cluster, program, 3)

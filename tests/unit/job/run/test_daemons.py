@@ -156,11 +156,15 @@ def started(tmp_path):
 
 
 def test_a_daemon_runs_on_the_other_node_as_a_child_of_its_monitor_and_the_script_ends_with_it(started, tmp_path):
-    job = started("'echo $TRAINYARD_JOB_ID >daemon;' echo '$$' '>>daemon; sleep 1;' exit 3")
+    job = started(
+        "'echo $TRAINYARD_JOB_ID >daemon;' echo '$$' '>>daemon; until [ -e over ]; do sleep 0.1; done;' exit 3"
+    )
     (there,) = [node for node in job.nodes if node is not job.head]
-    written = wait_for(lambda: (tmp_path / "daemon").exists() and (tmp_path / "daemon").read_text().split(), "a daemon")
-    assert written[0] == there.job_id
-    assert processes.parent(int(written[1])) == there.monitor.pid
+    file = tmp_path / "daemon"
+    wait_for(lambda: file.exists() and len(file.read_text().split()) == 2, "a daemon")
+    job_id, pid = file.read_text().split()
+    assert (job_id, processes.parent(int(pid))) == (there.job_id, there.monitor.pid)
+    (tmp_path / "over").touch()
     wait_for(lambda: "agent ended with 3" in (job.head.dir / "logs/mpirun.log").read_text(), "the script to end")
     assert job.over()["state"] == "succeeded"
     job.all_ended()

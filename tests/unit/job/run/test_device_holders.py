@@ -80,7 +80,7 @@ def test_the_next_attempt_waits_and_then_the_process_is_named(cluster, tmp_path)
     path.parent.mkdir()
     path.write_text(f"#!/bin/sh\n# A fake.\ncat {blocker} 2>/dev/null || true\n")
     path.chmod(0o755)
-    job = cluster(["wait"], ["wait"], max_restarts=2, rejoin_s=8, n2={"devices": [0]})
+    job = cluster(["wait"], ["wait"], max_restarts=2, rejoin_s=20, n2={"devices": [0]})
     job.nodes[1].environment = {"PATH": f"{path.parent}:{os.defpath}"}
     job.start()
     # What began after the job, and is no process of it: this one stands for what a rank has left.

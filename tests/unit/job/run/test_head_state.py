@@ -321,7 +321,7 @@ def test_a_job_that_hangs_ends_without_the_stacks_of_a_stuck_node():
     assert job.state.hang.number == 1 and not job.end
     assert "no stacks within 20 s" in " ".join(job.run(10).end["failure"]["groups"])
     # Without the setting, no job hangs.
-    assert not SimulatedJob().run(2000).end
+    assert not SimulatedJob().run(200).end
 
 
 # ---- slow ranks

@@ -19,7 +19,7 @@ from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.job.run.supervisor import Supervisor
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import PATIENCE_S, attempt, wait_for
+from job_cluster import PATIENCE_S, SILENT_S, attempt, wait_for
 
 TORCHRUN = Path(__file__).resolve().parents[3] / "fixtures" / "torchrun"
 
@@ -88,7 +88,7 @@ def test_a_frozen_node_ends_the_job_on_all_others(cluster):
     job.nodes[1].signal(signal.SIGSTOP)
     failure = job.over()["failure"]
     assert (failure["kind"], failure["host"], failure["ranks_running"]) == ("silent", "n2", 1)
-    assert failure["after_s"] >= 3
+    assert failure["after_s"] >= SILENT_S
     job.all_ended(but=["n2"])
     # When it runs again, it ends its ranks, too.
     job.nodes[1].signal(signal.SIGCONT)
@@ -103,18 +103,17 @@ def test_a_head_whose_monitor_is_killed(cluster):
     end = job.nodes[1].end()
     assert (end["state"], end["failure"]["kind"]) == ("failed", "head_silent")
     assert (end["failure"]["host"], end["failure"]["seen_by"]) == ("n1", "n2")
-    assert end["failure"]["after_s"] >= 3
+    assert end["failure"]["after_s"] >= SILENT_S
     # The ranks of the head node go with their monitor, although nobody was left to end them.
     wait_for(lambda: not job.head.left(), "the head's ranks to end")
     job.all_ended()
 
 
-@pytest.mark.parametrize("number", [0, 2])
-def test_stopping_one_node_stops_the_job(cluster, number):
+def test_stopping_one_node_stops_the_job(cluster):
     job = cluster(["wait"], ["wait"], ["wait"]).start()
-    job.nodes[number].signal(signal.SIGTERM)
+    job.nodes[2].signal(signal.SIGTERM)
     end = job.over()
-    assert (end["state"], end.get("host", "n1")) == ("stopped", job.nodes[number].spec["host"])
+    assert (end["state"], end["host"]) == ("stopped", "n3")
     job.all_ended()
     assert [node.end()["state"] for node in job.nodes] == ["stopped"] * 3
 

@@ -5,7 +5,6 @@ import signal
 import time
 
 import pytest
-from ansible.module_utils.trainyard.job.run.attempt_watch import REPORT_S
 from ansible.module_utils.trainyard.job.run.head_state import HeadState
 from ansible.module_utils.trainyard.job.run.orders import Now
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
@@ -14,7 +13,7 @@ from ansible.module_utils.trainyard_node.job.run import processes as procs
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import attempt, wait_for
+from job_cluster import attempt, heard, wait_for
 from test_job_checkpoints import archive
 
 
@@ -43,16 +42,8 @@ def follows(node, head):
     """Wait until a lost node follows the attempt of the others, and the head has heard so, from after it began to."""
     wait_for(lambda: (node.read("attempts.json") or {}).get("") == 1, f"{node.spec['host']} to follow")
     wait_for(lambda: not node.read("node_plan.json")["processes"], f"{node.spec['host']} to have no ranks")
-    followed_s = time.time()
-
-    def heard_s():
-        """Return when the head has heard of the node last, as of its last word on that."""
-        path, state = head.dir / "cluster.json", head.read("cluster.json")
-        silent_s = state["nodes"][node.spec["host"]]["silent_s"]
-        return 0 if silent_s is None else path.stat().st_mtime - silent_s
-
-    # A report that was on its way may be from before, and the restart takes back only who has reported in time.
-    wait_for(lambda: heard_s() > followed_s + REPORT_S, f"{head.spec['host']} to hear of {node.spec['host']}")
+    # The restart takes back only who has reported in time.
+    heard(head, node.spec["host"])
 
 
 def started(node, rank):
@@ -60,36 +51,8 @@ def started(node, rank):
     return environment if "RANK" in environment else None
 
 
-def test_a_job_goes_on_with_fewer_nodes_and_takes_the_lost_one_back_at_the_next_restart(cluster):
-    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=8, min_nodes=2).start()
-    lost, last = job.nodes[1:]
-    lose(lost)
-    assert runs(job, 1, n1=0, n3=1) == {"n1": ("0", "2"), "n3": ("1", "2")}
-    state = wait_for(lambda: job.state() if job.state()["ranks_running"] == 2 else None, "all ranks")
-    assert (state["world_size"], state["restarts"]["left_out"], state["restarts"]["members"]) == (
-        *(2, {"n2": 1}, ["n1", "n3"]),
-    )
-    (restart,) = state["restarts"]["history"]
-    assert (restart["left_out"], restart["world_size"], restart["nodes"]) == (["n2"], 2, 2)
-    assert (last.dir / "logs" / "rank_1.log").exists()
-    # The lost node comes back: it runs nothing, and the others go on.
-    lost.start()
-    follows(lost, job.head)
-    assert attempt(lost, "rank1") is None and attempt(job.head, "rank0") == 1
-    os.kill(job.head.pid("rank0"), signal.SIGKILL)
-    expected = {"n1": ("0", "4"), "n2": ("1", "4"), "n3": ("3", "4")}
-    assert runs(job, 2, n1=0, n2=1, n3=3) == expected
-    state = wait_for(lambda: job.state() if job.state()["ranks_running"] == 4 else None, "all ranks")
-    assert state["restarts"]["left_out"] == {} and state["restarts"]["history"][1]["back"] == ["n2"]
-    for node in job.nodes:
-        node.go()
-    assert job.over()["state"] == "succeeded"
-    job.all_ended()
-    assert last.exits()["rank3"] == (0, None)
-
-
 def test_the_first_node_is_left_out_too_and_takes_part_again(cluster):
-    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=8, min_nodes=2).start()
+    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=12, min_nodes=2).start()
     lost, second, _ = job.nodes
     lose(lost)
     assert runs(job, 1, n2=0, n3=2) == {"n2": ("0", "3"), "n3": ("2", "3")}
@@ -116,7 +79,7 @@ def test_checkpoints_are_watched_where_rank_0_is_now(cluster, tmp_path):
     saved.mkdir()
     watched = {"checkpoints": str(saved), "checkpoint_rollback": True}
     job = cluster(
-        *(["wait"], ["wait"], ["wait"]), max_restarts=3, rejoin_s=8, min_nodes=2, n1=watched, n2=watched, n3=watched
+        *(["wait"], ["wait"], ["wait"]), max_restarts=3, rejoin_s=12, min_nodes=2, n1=watched, n2=watched, n3=watched
     ).start()
     first, second, _ = job.nodes
 
@@ -138,17 +101,9 @@ def test_checkpoints_are_watched_where_rank_0_is_now(cluster, tmp_path):
     wait_for(lambda: newest(second) == ("n1", 30), "the checkpoint that n1 saves")
 
 
-def test_too_few_nodes_end_the_job(cluster):
-    job = cluster(["wait"], ["wait"], max_restarts=3, rejoin_s=1, min_nodes=2).start()
-    lose(job.nodes[1])
-    failure = job.over()["failure"]
-    assert (failure["kind"], failure["host"]) == ("not_back", "n2")
-    job.all_ended(but=("n2",))
-
-
 def test_mpirun_goes_on_without_a_node_and_its_ranks_are_known_on_their_nodes(cluster):
     """All ranks are processes of the head, as those of mpirun are."""
-    job = cluster(["wait", "wait", "wait"], [], [], max_restarts=2, rejoin_s=8, min_nodes=1)
+    job = cluster(["wait", "wait", "wait"], [], [], max_restarts=2, rejoin_s=12, min_nodes=1)
     (first, *_), head = job.head.spec["processes"], job.head
     log, file = str(head.dir / "logs" / "mpirun.log"), head.dir / "hostfile"
     file.write_text("127.0.0.1 slots=1\n127.0.0.2 slots=1\n127.0.0.3 slots=1\n")

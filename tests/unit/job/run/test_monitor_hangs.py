@@ -9,9 +9,9 @@ from ansible.module_utils.trainyard.job.run import hang
 from ansible.module_utils.trainyard_node import agent
 from job_cluster import wait_for
 from test_job_checkpoints import archive
-from test_stacks_live import hanging
+from test_stacks_live import begun, hanging
 
-SOON = {"after_s": 1, "first_s": 30, "pause_s": 30, "pause_pattern": "evaluat"}
+SOON = {"after_s": 3, "first_s": 30, "pause_s": 30, "pause_pattern": "evaluat"}
 
 
 @pytest.fixture
@@ -28,20 +28,19 @@ def hangs(tmp_path):
         job.__exit__()
 
 
-@pytest.mark.parametrize(("how", "where"), [("sleep", "sleep"), ("lock", "lock"), ("fifo", "load_batch")])
-def test_the_rank_that_never_came_is_named_with_all_stacks(hangs, how, where):
-    job = hangs(["barrier", "barrier"], [how, "barrier"]).start()
+def test_the_rank_that_never_came_is_named_with_all_stacks(hangs):
+    job = begun(hangs(["barrier", "barrier"], ["fifo", "barrier"]))
     end = job.over()
     failure = end["failure"]
     assert (end["state"], failure["kind"], failure["host"], failure["rank"]) == ("failed", "hung", "n2", 2)
     assert failure["step"] == 1
     assert failure["groups"][0].startswith("3 ranks (0, 1, 3) are in barrier (rank.py:")
-    assert failure["groups"][1].startswith(f"rank 2 on n2 is in {where} (rank.py:")
+    assert failure["groups"][1].startswith("rank 2 on n2 is in load_batch (rank.py:")
     assert failure["reason"] == failure["groups"][1]
     odd, others = job.state()["stacks"]["groups"]
     assert (odd["odd"], odd["ranks"], odd["hosts"], odd["text"]) == (True, [2], ["n2"], failure["reason"])
     assert (others["odd"], others["ranks"], others["hosts"]) == (False, [0, 1, 3], ["n1", "n2"])
-    assert any(name == where and owner == "own" for name, _, _, owner in odd["frames"])
+    assert any(name == "load_batch" and owner == "own" for name, _, _, owner in odd["frames"])
     job.all_ended()
     assert job.nodes[1].end()["failure"] == failure
     assert_stacks(job, (0, 1), (2, 3))
@@ -54,7 +53,7 @@ def assert_stacks(job, *ranks_of_nodes):
 
 
 def test_a_job_that_hangs_without_a_limit_goes_on_and_says_where_its_ranks_are(hangs):
-    job = hangs(["barrier", "barrier"], ["sleep", "barrier"], hang={**SOON, "after_s": None, "least_s": 1}).start()
+    job = begun(hangs(["barrier", "barrier"], ["sleep", "barrier"], hang={**SOON, "after_s": None, "least_s": 3}))
     told = {"job_id": job.head.job_id, "job_dir": str(job.head.dir)}
     wait_for(lambda: "the job goes on" in agent.state(**told).get("note", ""), "the note on where the ranks are")
     note, line = (agent.state(**told)[name] for name in ("note", "line"))
@@ -64,7 +63,7 @@ def test_a_job_that_hangs_without_a_limit_goes_on_and_says_where_its_ranks_are(h
 
 
 def test_a_job_that_prints_unknown_lines_does_not_hang(hangs):
-    job = hangs(["count"], ["barrier"], hang={**SOON, "least_s": 1}).start()
+    job = begun(hangs(["count"], ["barrier"], hang={**SOON, "least_s": 3}))
     wait_for(lambda: (job.state().get("printing") or {}).get("unread"), "the word of lines that are not read")
     assert job.state()["printing"]["text"].startswith("printing, but no progress is read: it ")
     assert (job.state()["metrics"]["step"], job.state()["end"]) == (1, None)
@@ -100,9 +99,11 @@ def steps(node, rank):
 
 def test_a_stopped_rank_is_named_and_ended(hangs):
     """An agent hands SIGTERM on and waits for its ranks; torchrun's does so for 30 s, systemd for 5."""
-    job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 2}).start()
+    job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 8}).start()
     os.kill(job.nodes[1].pid("rank3"), signal.SIGSTOP)
-    line = re.compile(r"step 1\b.*   no new step for \d s, (?:ends at 2 s|taking the stacks of all ranks)")
+    for node in job.nodes:
+        node.go()
+    line = re.compile(r"step 1\b.*   no new step for \d+ s, (?:ends at 8 s|taking the stacks of all ranks)")
     told = {"job_id": job.head.job_id, "job_dir": str(job.head.dir)}
     wait_for(lambda: line.search(agent.state(**told).get("line", "")), "the count in the line of progress")
     failure = job.over()["failure"]
@@ -113,18 +114,17 @@ def test_a_stopped_rank_is_named_and_ended(hangs):
 
 
 def test_a_job_whose_time_is_up_records_where_its_ranks_were_and_which_had_ended(hangs):
-    job = hangs(["barrier"], ["barrier", "leave"], hang={**SOON, "after_s": 600}, timeout_s=4)
-    for node in job.nodes:
-        node.start()
+    job = hangs(["barrier"], ["barrier", "leave"], hang={**SOON, "after_s": 600}, timeout_s=30)
+    begun(job)
     end = job.over()
     failure = end["failure"]
-    assert (end["state"], end["after_s"], failure["kind"], failure["step"]) == ("timed_out", 4, "timed_out", 1)
+    assert (end["state"], end["after_s"], failure["kind"], failure["step"]) == ("timed_out", 30, "timed_out", 1)
     groups = failure["groups"]
     assert groups[0].startswith("2 ranks (0, 1) are in barrier (rank.py:")
     assert re.fullmatch(r"rank 2 on n2 ended [1-9]\d* s before, with exit code 0", groups[1])
     assert len(groups) == 2
     since = failure["after_s"]
-    assert hang.cause(failure)[0] == f"then no new progress had come for {since} s since step 1" and since >= 3
+    assert hang.cause(failure)[0] == f"then no new progress had come for {since} s since step 1"
     job.all_ended()
     assert job.nodes[1].end()["failure"] == failure
     assert_stacks(job, (0,), (1,))

@@ -213,23 +213,6 @@ def by_mpirun(cluster):
     return telling(job, ranks_of={"n2": [1]})
 
 
-def test_mpirun_starts_again_with_the_spare(cluster):
-    job = by_mpirun(cluster).start()
-    script = job.nodes[2].dir / "mpi_rank"
-    assert not script.exists()
-    # One that was never heard is waited for, and it has no ranks by which one could see that it is there.
-    wait_for(lambda: job.state()["state"] == "running", "the head to hear of n2")
-    lose(job.nodes[1])
-    wait_for(lambda: attempt(job.head, "mpirun") == 1, "mpirun's second start")
-    assert told(job.head, "mpirun")[0] == ["-H", "127.0.0.1,127.0.0.3", "-H", "127.0.0.2"]
-    assert (job.head.dir / "hostfile").read_text() == "127.0.0.1,127.0.0.3\n127.0.0.22\n"
-    assert os.access(script, os.X_OK) and script.read_text() == "#!/bin/sh\nexec true\n"
-    state = wait_for(lambda: job.state() if job.state()["ranks_running"] == 2 else None, "all ranks")
-    assert state["restarts"]["members"] == ["n1", "n3"]
-    job.head.signal(signal.SIGTERM)
-    job.all_ended(but=("n2",))
-
-
 def test_a_node_that_cannot_read_what_it_would_change_reports_that(cluster):
     job = by_mpirun(cluster)
     (job.head.dir / "hostfile").unlink()

@@ -7,7 +7,7 @@ import signal
 import pytest
 from ansible.module_utils.trainyard.job.file.restart_settings import parse
 from ansible.module_utils.trainyard.job.file.values import Values
-from ansible.module_utils.trainyard.job.run import checkpoints, goodput, messages, rollback
+from ansible.module_utils.trainyard.job.run import checkpoints, goodput, messages, restarts, rollback
 from ansible.module_utils.trainyard.job.run.checkpoints import History, Sample
 from ansible.module_utils.trainyard.job.run.head_state import cluster_state
 from ansible.module_utils.trainyard.job.run.orders import Inform
@@ -177,7 +177,8 @@ def test_a_checkpoint_from_which_a_step_was_made_is_never_a_candidate():
     assert again.began["name"] == "step_100.pt" and not again._may_go_back(False)
 
 
-def test_a_program_that_loads_for_long_counts_if_it_printed_steps_before():
+def test_a_program_that_loads_for_long_counts_if_it_printed_steps_before(monkeypatch):
+    monkeypatch.setattr(restarts, "SHORT_S", 20.0)
     for losses, aside in (((), [None, None]), ((0.5,), [None, None, "step_110.pt"])):
         job = Job("step_90.pt", "step_100.pt").losses(*losses)
         job.names.append("step_110.pt")
@@ -185,7 +186,7 @@ def test_a_program_that_loads_for_long_counts_if_it_printed_steps_before():
         if losses:
             job.die()
         for _ in range(2):
-            job.run(700).die()
+            job.run(30).die()
         assert job.aside == aside
 
 

@@ -82,14 +82,14 @@ def test_a_rank_that_becomes_slow_is_named_within_90_seconds(seed):
 def test_a_node_held_to_half_a_cpu_is_named_in_time_19_times_of_20():
     """With shares of stacks like those of real hosts (benchmarks); the held node reads its own half as often."""
     named = 0
-    for seed in range(100):
+    for seed in range(40):
         run = Run([0.4] * 3, seed=seed, dump_s=[0.5, 0.5, 1]).go(110 + seed % 10)
         run.asleep, run.waiting = [0.6, 0.6, 0.2], [0.7, 0.7, 0.2]
         named += run.go(90).names() == [("n3", [2])]
-    assert named >= 95
+    assert named >= 38
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.floats(0, 1), st.integers(2, 24), st.integers(1, 8), st.lists(st.floats(0.44, 0.56), min_size=2), st.integers()
 )

@@ -7,7 +7,7 @@ import pytest
 from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard_node.job.run import slow_ranks as sampling
 from job_cluster import Cluster, wait_for
-from test_stacks_live import hanging
+from test_stacks_live import begun, hanging
 
 # Activities of a process, and whether it then sleeps for another thread.
 DOES = {
@@ -63,7 +63,7 @@ def test_samples_and_stacks_of_real_ranks_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(sampling, "DUMP_S", 0.05)
     monkeypatch.setattr(sampling, "STACKS_PERIOD_S", 0.3)
     with hanging(tmp_path, ["lock", "spin"]) as job:
-        node = job.start().nodes[0]
+        node = begun(job).nodes[0]
         sampler = sampling.Sampler(node.dir, {**node.spec, "slow_ranks": True})
         sampler.sample_stacks = True
         found = report_of(sampler)

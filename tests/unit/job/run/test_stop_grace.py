@@ -151,14 +151,6 @@ def test_healthy_ranks_save_when_the_job_fails(tmp_path):
         assert job.state()["saving"]["rank"] == 0
 
 
-def test_ranks_save_when_the_time_is_up(tmp_path):
-    with Cluster(tmp_path, ["saves1"], stop=STOP, timeout_s=10) as job:
-        head = started(job, job.head).head
-        assert job.over()["state"] == "timed_out"
-        job.all_ended()
-        assert "saved after SIGTERM with its worker" in log(head, 0)
-
-
 def test_a_node_that_is_cut_off_ends_its_ranks_at_once(tmp_path):
     """Its save could mix with those of the others, which go on without it."""
     with Cluster(tmp_path, ["wait"], ["saves600"], stop=STOP) as job:
@@ -166,24 +158,9 @@ def test_a_node_that_is_cut_off_ends_its_ranks_at_once(tmp_path):
         job.head.signal(signal.SIGSTOP)
         wait_for(second.end, "the node to end")
         assert second.end()["failure"]["kind"] == "head_silent"
-        second.monitor.wait(60)
+        second.monitor.wait(240)
         assert second.left() == [] and "saved" not in log(second, 1)
         assert not (second.dir / "asked").exists()
-
-
-def test_healthy_ranks_save_before_a_restart(tmp_path):
-    """Nothing starts again before: the failed rank's node waits for the other one."""
-    with Cluster(tmp_path, ["saves3"], ["wait"], max_restarts=1, stop=STOP) as job:
-        first, second = started(job, job.head).nodes
-        os.kill(second.pid("rank1"), signal.SIGKILL)
-        wait_for(lambda: "saved" in log(first, 0), "the save")
-        wait_for(lambda: (job.state() or {}).get("restarts", {}).get("whole") == 1, "the restart")
-        wait_for(lambda: len(list((second.dir / "source").glob("up-*"))) > 1, "the second attempt")
-        assert "saved after SIGTERM with its worker" in log(first, 0)
-        assert job.state()["restarts"]["history"][0]["saving"]["rank"] == 0
-        for node in job.nodes:
-            node.signal(signal.SIGTERM)
-        job.all_ended()
 
 
 def restarting(**plan):

@@ -52,6 +52,7 @@ def test_a_job_whose_head_is_lost_is_watched_to_its_end(cluster):
     with ThreadPoolExecutor(1) as pool:
         watch = pool.submit(controller.watch)
         wait_for(lambda: controller.saw("3/3 ranks running"), "progress")
+        wait_for(lambda: controller.nodes["n2"].read("succession.json"), "n2 to have a copy of the job's state")
         controller.down.add("n1")
         n1.monitor.kill()
         n1.monitor.wait()

@@ -68,7 +68,7 @@ def test_a_rank_that_is_the_pod_saves_before_the_pod_ends(tmp_path):
         with running(tmp_path, command("pod", words)) as first:
             first.terminate()
             first.send_signal(signal.SIGTERM)
-            assert first.communicate(timeout=60)[0] == "saved 1 None\n"
+            assert first.communicate(timeout=240)[0] == "saved 1 None\n"
             assert first.returncode == 143
         (tmp_path / "up-0").unlink()
 
@@ -76,7 +76,7 @@ def test_a_rank_that_is_the_pod_saves_before_the_pod_ends(tmp_path):
 def test_a_program_without_a_handler_ends_at_once(tmp_path):
     with running(tmp_path, command("pod", [sys.executable, "-c", SLEEPER, "up-0"])) as first:
         first.terminate()
-        assert first.wait(60) == 143
+        assert first.wait(240) == 143
 
 
 def test_the_agent_of_a_pod_does_not_end_its_ranks_while_they_save(tmp_path):
@@ -85,7 +85,7 @@ def test_the_agent_of_a_pod_does_not_end_its_ranks_while_they_save(tmp_path):
     rank = command("rank", ["sh", "-c", 'exec sh -c "$1" "$2" "$4" "$3"', "rank", both, SAVER, SLEEPER])
     with running(tmp_path, command("agent", [sys.executable, "-c", AGENT, "--", *rank]), ranks=2) as first:
         first.terminate()
-        assert first.communicate(timeout=60)[0] == "saved 1 None\n"
+        assert first.communicate(timeout=240)[0] == "saved 1 None\n"
         assert first.returncode == 143
 
 
