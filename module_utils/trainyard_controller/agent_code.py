@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import packaging
+
 from ..trainyard.cluster.survey import OLDEST_PYTHON
 from ..trainyard.findings.findings import counted
 from ..trainyard.findings.own_imports import files_of
@@ -108,6 +110,15 @@ finally:
 """
 
 
+# The entry of the program that a scheduler starts.
+_ALLOCATED = """import sys
+if sys.version_info < {}:
+    sys.exit("trainyard: expected Python {} or newer, found " + sys.version.split()[0])
+from agent.trainyard_node.allocated import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def _read(path: str) -> str | None:
     file = _ROOT / path
     return file.read_text(encoding="utf-8") if file.is_file() else None
@@ -141,6 +152,25 @@ def packed() -> bytes:
         archive.writestr("agent/__init__.py", b"")
         for path, source in modules().items():
             archive.writestr(path, source)
+    return content.getvalue()
+
+
+def allocated(request: Mapping[str, Any], archive: bytes) -> bytes:
+    """Return the program that a scheduler starts on each host (trainyard_node/allocated.py), as a zip.
+
+    `request` and `archive`, the source of the job, lie beside it.
+    """
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("__main__.py", _ALLOCATED.format(OLDEST_PYTHON, ".".join(map(str, OLDEST_PYTHON))))
+        zipped.writestr("agent/__init__.py", b"")
+        for path, text in program("trainyard_node/allocated.py").items():
+            zipped.writestr(f"agent/{path}", text)
+        for file in sorted(Path(packaging.__file__).parent.glob("*.py")):
+            # Rules of job files read versions with it, and hosts may not have it.
+            zipped.write(file, f"packaging/{file.name}")
+        zipped.writestr("request.json", json.dumps(request))
+        zipped.writestr("source.tar.gz", archive)
     return content.getvalue()
 
 

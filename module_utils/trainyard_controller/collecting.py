@@ -52,8 +52,22 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) 
     Without an answer of the scheduler, the result is `failed` with `msg`. Raises NotWrittenError.
     """
     final = is_final(run_dir)
-    if "engine" in plan:
-        return _of_scheduler(external_job(plan, run_dir.parent, ask), run_dir, final, request)
+    if "engine" not in plan:
+        return _of_nodes(plan, run_dir, ask, final, request)
+    job = external_job(plan, run_dir.parent, ask)
+    if isinstance(job, Kubernetes):
+        return _of_scheduler(job, run_dir, final, request)
+    state = job.state(waits=False)
+    if "state" not in state or not job.planned(state):
+        return _of_scheduler(job, run_dir, final, request)
+    answer = _of_nodes(job.plan, run_dir, job.ask, final, request)
+    # The ranks had their time to save: nothing is left that Slurm could end too early.
+    ended = job.end(check=request.check) if request.purpose == "stop" else {"changed": False}
+    return {**answer, "changed": answer["changed"] or ended["changed"]} if "changed" in ended else _failed(ended)
+
+
+def _of_nodes(plan: Mapping[str, Any], run_dir: Path, ask: Ask, final: bool, request: Request) -> Answer:
+    """Write the logs that the nodes have, and return their answers."""
     shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": request.stop}
     grace_s = saving.grace_s(plan) if request.stop else 0.0
     shared |= {"grace_s": grace_s, "log_limit": request.log_limit, "check": request.check, "user": request.user}

@@ -38,7 +38,7 @@ from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.run import log_lines as following
 from ..trainyard.job.schedulers import own_program
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
-from . import excluded_record, folder_sharing, image_transfer, run_folder, scheduler_clients, source_folder, templates
+from . import excluded_record, folder_sharing, image_transfer, run_folder, scheduler_clients, source_folder, submission
 from .cached_facts import CachedFacts
 from .device_queue import DeviceQueue
 from .launch_record import launch_record
@@ -224,13 +224,8 @@ def _prepare_external(request: Request, ask: Ask) -> Prepared:
         findings = [*found, *findings, *planned, *_unfollowed(request, plan), *request.found]
         if not isinstance(plan, SubmittedPlan) or findings:
             return Prepared(findings)
-        return _written(request, rendered(plan), source, run_dir, [])
-
-
-def rendered(plan: SubmittedPlan) -> SubmittedPlan:
-    """Return the plan with the texts of its templates."""
-    texts = {name: templates.render(each.path, each.context) for name, each in plan.templates.items()}
-    return dataclasses.replace(plan, submitted={**plan.submitted, **texts}, templates={})
+        about = request.job, where, request.mpi_prefix
+        return _written(request, submission.rendered(plan, *about, source), source, run_dir, [])
 
 
 def _facts_of_scheduler(request: Request, job: Job, ask: Ask) -> tuple[Answer, list[Finding]]:

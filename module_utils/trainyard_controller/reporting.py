@@ -19,7 +19,7 @@ from ..trainyard.job import schedulers
 from ..trainyard.job.plan import shared_folders
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import excluded_hosts, run_record
-from ..trainyard.job.run import leader, progress, progress_reader, saving
+from ..trainyard.job.run import leader, progress, progress_reader
 from ..trainyard.job.run import strays as not_ended
 from ..trainyard.job.run.monitor_files import METRICS
 from ..trainyard.job.schedulers import ssh
@@ -207,10 +207,6 @@ def _answer_of_scheduler(
         leading = progress.leading({rank: len(lines) for rank, lines in by_rank.items()})
         found = [] if leading is None else by_rank[leading]
         series = list(progress.rising(found))
-    if plan["engine"]["kind"] == "slurm":
-        # Plans of earlier versions have no time to save.
-        grace_s = float(plan["engine"].get("settings", {}).get("stop_grace_s", 0))
-        answer["saving"] = saving.of_slurm(end_of(run_dir / "logs/slurm.log"), grace_s, plan["world_size"])
     answer["loss_not_a_number"] = progress.followed(found)
     answer["metrics"] = answer["metrics"] or progress.strict(progress_reader.merged(found))
     return answer, series

@@ -9,6 +9,7 @@ warning or "") and end (`changed`). A failed call returns `failed` and `msg` ins
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +18,19 @@ from typing import Any
 import yaml
 
 from ..trainyard.findings.findings import Finding
+from ..trainyard.findings.shapes import misfit
 from ..trainyard.job.file.job import Job
-from ..trainyard.job.plan import log_names
 from ..trainyard.job.plan.preflight import join
+from ..trainyard.job.run.answers import checked
+from ..trainyard.job.schedulers import plan_shape
 from ..trainyard.job.schedulers.kubernetes import scheduler as kubernetes
 from ..trainyard.job.schedulers.kubernetes import settings
 from ..trainyard.job.schedulers.kubernetes.manifests import secrets
 from ..trainyard.job.schedulers.sbatch import SCRIPT
+from ..trainyard.slurm import allocation
 from .kubernetes_cluster import Cluster, ClusterError, preflight
 from .kubernetes_run import after_deletion, job_logs, job_state, remove, submit
-from .run_folder import scheduler_of
+from .run_folder import scheduler_of, write_whole
 
 Answer = dict[str, Any]
 # FanOut.ask: sends a query to the agent of hosts, with arguments for each; returns the answers by host.
@@ -34,6 +38,11 @@ Ask = Callable[..., Mapping[str, Answer]]
 # Time limits in seconds. sbatch may wait for a busy controller; a canceled job has 90 s, besides the commands.
 _SUBMIT_S, _END_S = 90.0, 300.0
 _LOGS_S = 300.0
+# How long the steps may take by which a login host asks others, beside their question.
+_STEP_S = 30.0
+# The log of a job's script, and what stays of our own plan when the hosts have planned.
+_LOG = "slurm.log"
+_OURS = ("launch", "asked_by", "source_left_out", "check", "trainyard_format", "format")
 
 
 def probe_slurm(host: str, about: Mapping[str, Any], ask: Ask, limit: str = "") -> tuple[Answer, list[Finding]]:
@@ -62,41 +71,96 @@ def probe_kubernetes(job: Job) -> tuple[Answer, list[Finding]]:
     return {**facts, "unsuitable": bool(findings)}, findings
 
 
-@dataclass(frozen=True)
 class Slurm:
-    """A job of Slurm, with `plan` and `engine` of its run (run_folder.scheduler_of)."""
+    """A job of Slurm. `plan` has its nodes once its hosts have planned; from then on they answer as over ssh."""
 
-    plan: Mapping[str, Any]
-    engine: Mapping[str, Any]
-    ask: Ask
+    def __init__(self, plan: Mapping[str, Any], run_dir: Path, ask: Ask) -> None:
+        """Take the plan and the folder of the run."""
+        self.plan, self._visit = plan, ask
+        self.run_dir, self._engine = run_dir, scheduler_of(plan, run_dir.parent)
 
-    def _call(self, question: str, limit_s: float = 120.0, **arguments: Any) -> Answer:
-        host = self.engine["submit_host"]
-        return self.ask(question, {host: {"user": self.engine["settings"]["user"], **arguments}}, limit_s=limit_s)[host]
+    def _call(self, query: str, patience_s: float = 120.0, /, **arguments: Any) -> Answer:
+        host = self._engine["submit_host"]
+        return self._visit(query, {host: arguments}, limit_s=patience_s)[host]
 
-    def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
+    def ask(
+        self,
+        question: str,
+        own: Mapping[str, Mapping[str, Any]],
+        shared: Mapping[str, Any] | None = None,
+        limit_s: float = 120.0,
+    ) -> Mapping[str, Answer]:
+        """Ask hosts of the job: over ssh, or where they share its folder with the login host from there."""
+        if not self._engine["settings"]["shared"]:
+            return self._visit(question, own, shared, limit_s=limit_s)
+        arguments = {host: allocation.on_host({**(shared or {}), **each}, host) for host, each in own.items()}
+        about = {"engine_id": self._engine["engine_id"], "user": self._user, "question": question, "limit_s": limit_s}
+        found = self._call("slurm_ask", limit_s + _STEP_S, arguments=arguments, **about)
+        if "answers" not in found:
+            return dict.fromkeys(own, found)
+        return {host: _answer(question, found["answers"].get(host, ""), host) for host in own}
+
+    def submit(self, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
         """Submit the script with sbatch. The plan rejects secrets before."""
         del secret_env, secret_files
-        return self._call("slurm_submit", _SUBMIT_S, script=(run_dir / SCRIPT).read_text())
+        script = (self.run_dir / SCRIPT).read_text()
+        return self._call("slurm_submit", _SUBMIT_S, script=script, user=self._user)
+
+    @property
+    def _user(self) -> str:
+        return str(self._engine["settings"]["user"])
 
     def state(self, *, waits: bool) -> Answer:
-        """Read the state from slurmctld, the accounting, or the job's folder."""
+        """Read the state from slurmctld or the accounting, and the plan of the hosts as soon as there is one."""
         del waits
-        named = {name: self.engine[name] for name in ("engine_id", "world_size", "rank_log", "progress_pattern")}
-        host, shared = self.engine["submit_host"], self.engine["settings"]["shared"]
-        return self._call("slurm_state", job_dir=self.plan["job_dir"], login_host=host, shared=shared, **named)
+        found = self._call("slurm_state", engine_id=self._engine["engine_id"])
+        if found.get("hosts") and found["state"] != "pending":
+            self._read_plan(found["hosts"][0], found["requeued"])
+        return found
+
+    def planned(self, state: Mapping[str, Any]) -> bool:
+        """Return whether the hosts have planned this run of the job."""
+        now = self.plan.get("run", 0) == state["requeued"] and state["state"] != "pending"
+        return now and bool(self.plan["nodes"])
+
+    def _read_plan(self, host: str, run: int) -> None:
+        """Take over the plan that the first host of the allocation made, unless we have it."""
+        if self.plan["nodes"] and self.plan.get("run") == run:
+            return
+        answer = self.ask("planned", {host: {"job_dir": self.plan["job_dir"], "log_limit": 0}})[host]
+        try:
+            made = json.loads(answer.get("plan") or "{}", parse_constant=lambda _: None)
+        except (ValueError, RecursionError):
+            return
+        if not made or misfit(made, plan_shape.PLAN) or (made["job_id"], made.get("run")) != (self.plan["job_id"], run):
+            return
+        engine = {**self.plan["engine"], "id": self._engine["engine_id"]}
+        ours = {name: self.plan[name] for name in _OURS if name in self.plan}
+        self.plan = {**made, **ours, "engine": engine}
+        write_whole(self.run_dir / "plan.json", json.dumps(self.plan, indent=2) + "\n")
 
     def logs(self, state: Mapping[str, Any], limit: int) -> tuple[list[Answer], str]:
-        """Fetch them from the nodes that have logs; the report names lost nodes."""
+        """Fetch the log of a job that its hosts could not plan."""
+        hosts = list(state["hosts"])[:1]
         about = {"job_dir": self.plan["job_dir"], "log_limit": limit}
-        answers = self.ask("slurm_logs", dict.fromkeys(state["log_hosts"], about), limit_s=_LOGS_S)
-        return log_names.take_slurm_logs(self.plan, state, answers)
+        answers = self.ask("planned", dict.fromkeys(hosts, about), limit_s=_LOGS_S)
+        logs = (answer.get("logs", {}) for answer in answers.values())
+        return [{"logs": {_LOG: each[_LOG]}} for each in logs if _LOG in each], ""
 
     def end(self, *, check: bool) -> Answer:
-        """Cancel it, after its ranks had their time to save, and wait for its end."""
-        grace_s = self.engine["settings"].get("stop_grace_s", 0)
-        about = {"engine_id": self.engine["engine_id"], "check": check, "grace_s": grace_s}
-        return self._call("slurm_end", _END_S + grace_s, **about)
+        """Cancel it, and wait for its end."""
+        return self._call("slurm_end", _END_S, engine_id=self._engine["engine_id"], check=check, user=self._user)
+
+
+def _answer(question: str, text: str, host: str) -> Answer:
+    """Return the answer of a host in the text of its step, which may have lines of the login before it."""
+    try:
+        found = json.loads(text.strip().rpartition("\n")[2])
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return {"failed": True, "msg": "no answer"}
+    return checked(question, found, host)
 
 
 @dataclass(frozen=True)
@@ -104,6 +168,7 @@ class Kubernetes:
     """A job in a cluster, with `engine` of its run (run_folder.scheduler_of)."""
 
     engine: Mapping[str, Any]
+    run_dir: Path = Path()
 
     @property
     def _settings(self) -> Mapping[str, Any]:
@@ -117,12 +182,14 @@ class Kubernetes:
         except ClusterError as error:
             return {"failed": True, "msg": f"{otherwise} {error}"}
 
-    def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
+    def submit(self, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
         """Create its Secrets and the objects of its manifest, all or none."""
-        settings, manifest = self._settings, run_dir / "manifest.yml"
+        settings, manifest = self._settings, self.run_dir / "manifest.yml"
         objects = secrets(settings["name"], secret_env, secret_files)
         objects += [each for each in yaml.safe_load_all(manifest.read_text()) if each]
-        rejected = f"The cluster rejected job {run_dir.name}; its objects were removed. The manifest is {manifest}."
+        rejected = (
+            f"The cluster rejected job {self.run_dir.name}; its objects were removed. The manifest is {manifest}."
+        )
         engine_id = f"{settings['resource']} {settings['namespace']}/{settings['name']}"
         return self._call(rejected, submit, objects) or {"engine_id": engine_id}
 
@@ -156,5 +223,7 @@ class Kubernetes:
 
 def external_job(plan: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Slurm | Kubernetes:
     """Return the job of a plan with an `engine`."""
-    engine = scheduler_of(plan, runs_dir)
-    return Slurm(plan, engine, ask) if engine["kind"] == "slurm" else Kubernetes(engine)
+    run_dir = runs_dir / plan["job_id"]
+    if plan["engine"]["kind"] == "slurm":
+        return Slurm(plan, run_dir, ask)
+    return Kubernetes(scheduler_of(plan, runs_dir), run_dir)

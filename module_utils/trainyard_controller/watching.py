@@ -24,7 +24,7 @@ from ..trainyard.job.run.log_lines import folded
 from ..trainyard.job.run.progress import clock
 from .heads import LIMIT_S, Head
 from .live_page import EVERY_S, LivePage
-from .scheduler_clients import Answer, Ask, external_job
+from .scheduler_clients import Answer, Ask, Slurm, external_job
 
 # Seconds for which a silent job is asked in any case, and those between its plan and its start at most.
 GIVE_UP_S, START_S = 20.0, 600.0
@@ -135,13 +135,26 @@ class ExternalWatch:
         """Take the plan and the folder of the run."""
         self.host = self.title = plan["engine"]["submit_host"]
         self._job, self._polled = external_job(plan, run_dir.parent, ask), False
+        # Once the hosts of an allocation have planned, they are asked as over ssh.
+        self._nodes: OverSsh | None = None
 
     def read(self, wait_s: float) -> Mapping[str, Any]:
         """Query the scheduler, the first time at once."""
         if self._polled:
             time.sleep(max(3.0, wait_s))
         self._polled = True
+        if self._nodes is not None:
+            found = self._nodes.read(wait_s)
+            if found.get("state") == "running":
+                return found
         found = self._job.state(waits=True)
+        if isinstance(self._job, Slurm) and found.get("state") == "running" and self._job.planned(found):
+            if self._nodes is not None:
+                # Slurm needs a moment to end the job, or to put it into the queue again.
+                return {**found, "line": ""}
+            self._nodes = OverSsh(self._job.plan, self._job.ask)
+        else:
+            self._nodes = None
         if "state" not in found and not found.get("unreachable"):
             # Its logs are collected from there, which reports why.
             return {"state": "unknown", "line": ""}

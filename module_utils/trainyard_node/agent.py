@@ -82,8 +82,12 @@ def start(
     token: str,
     secret_env: dict[str, Any],
     secret_files: dict[str, str],
+    again: bool = False,
 ) -> Answer:
-    """Start a job's processes here; source and secret files in base64. `taken`: another launch has this id."""
+    """Start a job's processes here; source and secret files in base64. `taken`: another launch has this id.
+
+    `again`: a scheduler starts a job in the folder that it has already.
+    """
     from .job.run import job
 
     node_plan = {
@@ -95,7 +99,7 @@ def start(
     private = {name: base64.b64decode(content) for name, content in secret_files.items()}
     job_dir = Path(node_plan["job_dir"])
     try:
-        job.start(job_dir, node_plan, base64.b64decode(source_archive), user, private)
+        job.start(job_dir, node_plan, base64.b64decode(source_archive), user, private, again)
     except job.TakenError as error:
         return {"failed": True, "msg": str(error), "taken": True}
     return {"changed": True, **job.status(job_dir, node_plan["job_id"])}
@@ -289,21 +293,30 @@ def slurm_state(**job: Any) -> Answer:
     return job_state(job)
 
 
-def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
-    """Return `logs` and `exits` of a job of Slurm that are on this host."""
-    from .job.run.folder import read_logs
-    from .job.schedulers.slurm import read_exits
+def planned(*, job_dir: str, log_limit: int) -> Answer:
+    """Return the `plan` of a job that the first host of its allocation made, null where none was; and its `logs`."""
+    from .job.run.folder import read_logs, read_plan
     from .machine.as_user import in_folder
 
     folder = Path(job_dir)
-    return {"logs": in_folder(folder, {}, read_logs, log_limit), "exits": read_exits(folder)}
+    return {"plan": in_folder(folder, None, read_plan), "logs": in_folder(folder, {}, read_logs, log_limit)}
 
 
-def slurm_end(*, engine_id: str, user: str, check: bool, grace_s: float) -> Answer:
-    """Cancel a job of Slurm, whose ranks have `grace_s` to save, and wait until it has ended."""
+def slurm_ask(
+    *, engine_id: str, user: str, question: str, arguments: dict[str, dict[str, Any]], limit_s: float
+) -> Answer:
+    """Ask hosts of a job of Slurm that share its folder with this one: the JSON of their `answers` by host."""
+    from .job.schedulers.slurm import ask_hosts
+
+    job = {"engine_id": engine_id, "user": user}
+    return {"answers": ask_hosts(job, question, arguments, limit_s, QUESTIONS[question])}
+
+
+def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
+    """Cancel a job of Slurm, and wait until it has ended."""
     from .job.schedulers.slurm import end
 
-    return {"changed": end(engine_id, user, check=check, grace_s=grace_s)}
+    return {"changed": end(engine_id, user, check=check)}
 
 
 def verify(*, tree: str, address: str, **options: Any) -> Answer:
@@ -411,7 +424,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
     for function in (
         *(probe, bring_image, preflight, busy, start, state, running, follow, stacks, collect, remove, folders),
         *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints, verify, listen, connect, unlisten),
-        *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end, forget_tokens),
+        *(slurm_probe, slurm_submit, slurm_state, slurm_ask, slurm_end, planned, forget_tokens),
         *(baseline, ssh_keys, logins, can_install, pytorch_offer, progress, in_use, keep_record, removal),
     )
 }

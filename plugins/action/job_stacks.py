@@ -24,7 +24,7 @@ class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         run_dir = Path(given["run_dir"])
         plan = read_plan(run_dir)
-        if "engine" in plan:
+        if "engine" in plan and not plan["nodes"]:
             kind = plan["engine"]["kind"]
             found = f"{plan['job_id']} runs on {kind}, where trainyard has no process of its own on the nodes"
             raise UnusableError(f"{found}; expected a job with job_scheduler: ssh")

@@ -87,7 +87,7 @@ class ActionModule(OnceForAll):
         if engine["settings"].get("renamed"):
             self._display.display(engine["settings"]["renamed"])
         client = external_job(plan, run_dir.parent, self.fan_out().ask)
-        answer = client.submit(run_dir, given.get("secret_env") or {}, given.get("secret_files") or {})
+        answer = client.submit(given.get("secret_env") or {}, given.get("secret_files") or {})
         if "engine_id" not in answer:
             raise UnusableError(reason(answer))
         note_submitted(run_dir, answer["engine_id"])

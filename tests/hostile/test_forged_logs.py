@@ -5,7 +5,6 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.job.plan import log_names
-from ansible.module_utils.trainyard_controller import collecting, scheduler_clients
 from ansible.module_utils.trainyard_controller.collecting import Request, collect
 from job_samples import make_job, make_plan, member
 
@@ -77,64 +76,3 @@ def test_a_spare_brings_logs_of_the_place_that_the_head_gave_it():
         "rank_1.log",
     ]
     assert names(plan, "n2", ["rank_1.log"], taken)[0] == ["n2_rank_1.log"]
-
-
-# As a job of Slurm on n1 and n2, two ranks each, without a shared folder; it was submitted on `login`.
-SLURM = {"job_id": "digits-1", "job_dir": "/x", "rank_log": "rank_{rank}.log",
-         "engine": {"kind": "slurm", "ranks_per_node": 2, "submit_host": "login", "settings": {}}}  # fmt: skip
-
-
-def ended(host, rank):
-    return {"process": f"rank_{rank}", "rank": rank, "host": host, "exit_code": 1}
-
-
-def of_slurm(tmp_path, monkeypatch, sent, **about):
-    state = {"state": "failed", "hosts": ["n1", "n2"], "log_hosts": list(sent), "requeued": 0, **about}
-
-    def ask(question, own, limit_s):
-        return {host: state if question == "slurm_state" else json.loads(json.dumps(sent[host])) for host in own}
-
-    monkeypatch.setattr(collecting, "external_job", lambda plan, runs, ask: scheduler_clients.Slurm(plan, ENGINE, ask))
-    told = collect(SLURM, tmp_path, ask, Request(1 << 20))
-    return told, {file.name: file.read_text() for file in (tmp_path / "logs").iterdir()}
-
-
-ENGINE = {**SLURM["engine"], "engine_id": "42", "world_size": 4, "rank_log": "rank_{rank}.log", "progress_pattern": ""}
-ENGINE["settings"] = {"user": "train", "shared": False}
-
-
-def test_slurms_nodes_bring_what_is_theirs(tmp_path, monkeypatch):
-    ours = {"rank_0.log": MINE, "rank_1_train.log": MINE, "slurm.log": MINE, "agent_0.log": MINE, "scheduler.log": MINE}
-    theirs = {"rank_0.log": EVIL, "slurm.log": EVIL, "agent_0.log": EVIL, "rank_9.log": EVIL, "scheduler.log": EVIL}
-    own = {"rank_3.log": MINE, "agent_1.log": MINE}
-    sent = {"login": {"logs": {}, "exits": []}, "n1": {"logs": ours, "exits": [ended("n1", 0), ended("n2", 1)]},
-            "n2": {"logs": {**theirs, **own}, "exits": [ended("n1", 0), ended("n2", 0), ended("n2", 3)]}}  # fmt: skip
-    told, found = of_slurm(tmp_path, monkeypatch, sent)
-    assert sorted(found) == sorted({**ours, **own}) and not any("nan" in text for text in found.values())
-    assert told["job_state"]["exits"] == [ended("n1", 0), ended("n2", 3)]
-    [said] = told["warnings"]
-    assert "n2 (rank_0.log, slurm.log, agent_0.log and 2 more)" in said
-
-
-def test_a_node_that_cannot_be_asked_has_its_place(tmp_path, monkeypatch):
-    told, found = of_slurm(tmp_path, monkeypatch, {"n1": {"failed": True}, "n2": {"logs": {"rank_0.log": EVIL}}})
-    assert found == {} and len(told["warnings"]) == 1
-
-
-def test_the_host_that_submits_may_have_the_folder_of_all(tmp_path, monkeypatch):
-    """It says how the job is, too. Where only one host is asked, nobody can take another's place."""
-    every = {"rank_0.log": MINE, "rank_3.log": MINE, "slurm.log": MINE}
-    sent = {"login": {"logs": every, "exits": [ended("n2", 3)]}, "n1": {"failed": True}, "n2": {"failed": True}}
-    for hosts in (sent, {"login": sent["login"]}):
-        told, found = of_slurm(tmp_path, monkeypatch, hosts)
-        assert sorted(found) == sorted(every) and told["job_state"]["exits"] == [ended("n2", 3)]
-        assert "warnings" not in told
-    shared = {"n1": {"logs": every, "exits": []}}
-    assert "warnings" not in of_slurm(tmp_path, monkeypatch, shared)[0]
-
-
-def test_a_requeued_job_leaves_logs_of_an_earlier_place_without_a_word(tmp_path, monkeypatch):
-    sent = {"n1": {"logs": {"rank_0.log": MINE}}, "n2": {"logs": {"rank_0.log": EVIL, "rank_2.log": MINE}}}
-    told, found = of_slurm(tmp_path, monkeypatch, sent, requeued=1)
-    assert sorted(found) == ["rank_0.log", "rank_2.log"] and "nan" not in found["rank_0.log"]
-    assert "warnings" not in told

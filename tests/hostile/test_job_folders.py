@@ -143,7 +143,7 @@ def test_a_log_that_is_a_link_is_not_brought(place, job_id):
     place.does(os.symlink, place.secret, folder / "logs" / "rank_1.log")
     place.does(os.symlink, place.secret, folder / "metrics.jsonl")
     place.does(os.mkfifo, folder / "logs" / "rank_2.log")
-    for question in ("collect", "slurm_logs"):
+    for question in ("collect", "planned"):
         arguments = {"job_id": job_id, "stop": False} if question == "collect" else {}
         logs = ask(question, job_dir=folder, log_limit=1000, **arguments)["logs"]
         assert logs == {"rank_0.log": base64.b64encode(b"step 1").decode()}

@@ -10,8 +10,8 @@ from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from ansible.module_utils.trainyard.slurm.change import SIGN
 from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, nodes_of, obstacles
 from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
-from ansible.module_utils.trainyard_controller.planning import rendered
 from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
+from ansible.module_utils.trainyard_controller.submission import rendered
 
 DESCRIBED = "NodeName=x CPUs=64 SocketsPerBoard=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=257000"
 EVIL = "n3\nProlog=/home/train/evil.sh\n#"
@@ -273,19 +273,19 @@ def test_what_a_login_host_answers_becomes_no_line_of_a_script(record, field, va
     partition = {"PartitionName": "train", "State": "UP", "Default": "YES", "MaxTime": "1-00:00:00",
                  "MaxNodes": "UNLIMITED", "TotalNodes": "2"}  # fmt: skip
     node = {"NodeName": "n1", "State": "IDLE", "CPUTot": "4", "Gres": "gpu:2", "Partitions": "train", "Reason": ""}
-    facts = {"partitions": [partition], "nodes": [node, {**node, "NodeName": "n2"}], "mpi": [], "folder_writable": True}
+    facts = {"partitions": [partition], "nodes": [node, {**node, "NodeName": "n2"}], "folder_writable": True}
     facts[record][0][field] = value
     job, _ = schedulers.parse({"job_name": "digits", "job_command": ["true"], "job_nodes": 2, "job_devices": "auto",
                                "job_scheduler": "slurm"})  # fmt: skip
     where = Where("digits-1", "", "login", "/var/lib/trainyard", "train", ("n1", "n2"), ("n1", "n2", "login"))
     plan, findings = slurm.plan(job, facts, Source([], b""), where)
-    script = rendered(plan).submitted["job.sbatch"]
+    script = rendered(plan, {}, where, "", Source([], b"")).submitted["job.sbatch"]
     assert "--uid" not in script and all(len(line) < 1000 for line in script.splitlines())
     assert all(len(finding.found) < 400 for finding in findings)
 
 
 @pytest.mark.parametrize("record", ["partitions", "nodes"])
 def test_a_record_of_a_login_host_has_all_fields(record):
-    facts = {"version": "22.05.8", "partitions": [], "nodes": [], "mpi": [], "folder_writable": True}
+    facts = {"version": "22.05.8", "partitions": [], "nodes": [], "folder_writable": True}
     told = checked_answers.checked("slurm_probe", {"facts": {**facts, record: [{}]}, "findings": []}, "login")
     assert "has no" in told["msg"]

@@ -8,7 +8,7 @@ from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file.given_environment import node_environment
 from ansible.module_utils.trainyard.job.schedulers import slurm
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
-from ansible.module_utils.trainyard_controller.planning import rendered
+from ansible.module_utils.trainyard_controller.submission import rendered
 from ansible.module_utils.trainyard_controller.templates import quote
 
 JOB = {"job_name": "digits", "job_command": ["true"], "job_nodes": 2, "job_scheduler": "slurm"}
@@ -24,7 +24,7 @@ def planned(**given):
     where = Where(job_id="digits-1", created="", state_dir="/var/lib/trainyard", user="train", submit_host="login",
                   known=("login",), hosts=(), node_env={})  # fmt: skip
     plan, findings = slurm.plan(job, {}, Source((), b""), where)
-    return rendered(plan).submitted["job.sbatch"], findings
+    return rendered(plan, given, where, "", Source((), b"")).submitted["job.sbatch"], findings
 
 
 def named(findings):
@@ -69,24 +69,24 @@ def test_words_stay_what_they_are_on_one_line():
 
 
 def test_no_value_becomes_a_line_of_the_script(tmp_path):
-    given = {"job_env": {"EVIL": EVIL}, "job_command": ["true", "a\nTRAINYARD_TASK\n#SOURCE\nb"], "job_venv": EVIL,
-             "job_data": [EVIL], "job_network": EVIL}  # fmt: skip
+    """What a job file gives is in the packed program, but for the options of sbatch and the folder."""
+    given = {"job_env": {"EVIL": EVIL}, "job_command": ["true", "a\n#PROGRAM\nb"], "job_venv": EVIL,
+             "job_data": [EVIL], "job_network": EVIL, "job_folder": f"{tmp_path}/x'$(touch owned)"}  # fmt: skip
     assert "job_packages" in named(planned(job_packages=[EVIL])[1])
     text, findings = planned(**given)
     assert text, findings
     for line in text.splitlines():
         assert not line.startswith("touch"), text
-    assert text.splitlines().count("#SOURCE") == text.splitlines().count("TRAINYARD_TASK") == 1
+    assert text.splitlines().count("#PROGRAM") == 1
     script = tmp_path / "job.sbatch"
-    # What bash makes of the settings and of the complaint about the head's address, without Slurm's commands.
-    fakes = "".join(f"{name}() {{ :; }}; " for name in ("scontrol", "ip", "ss", "srun", "getent"))
-    environment = {"PATH": "/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "2", "SLURM_JOB_ID": "7"}
-    text = text.replace("/var/lib/trainyard", str(tmp_path))
-    script.write_text(f"{fakes}\n{text}")
+    # What bash makes of it without Slurm's commands.
+    script.write_text(f"srun() {{ :; }}\n{text}")
+    environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_NODELIST": "localhost", "SLURMD_NODENAME": "n1"}
     subprocess.run(["bash", script], cwd=tmp_path, env=environment, capture_output=True, timeout=240)
-    assert "has no IPv4 address x'" in (tmp_path / "jobs/digits-1/logs/slurm.log").read_text()
+    (log,) = tmp_path.glob("*/hosts/n1/jobs/digits-1/logs/slurm.log")
+    assert "trainyard: ended with status 0" in log.read_text()
     assert not list(tmp_path.rglob("owned"))
-    assert (tmp_path / "jobs/digits-1").stat().st_mode & 0o777 == 0o700
+    assert log.parents[1].stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("scheduler", ["ssh", "slurm", "kubernetes"])

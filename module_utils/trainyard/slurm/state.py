@@ -4,10 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from ..findings.shapes import MAYBE_INT, TIME, Whole, misfit
 
 # Our state for each base state of Slurm (squeue(1), JOB STATE CODES).
 _STATES = {
@@ -93,61 +89,3 @@ def from_sacct(text: str) -> dict[str, str]:
     # Slurm may restart its job numbers, so another job may have had this number.
     same = [row for row in rows if (row["JobName"], row["User"]) == (last["JobName"], last["User"])]
     return {**last, "Restarts": str(len(same) - 1)}
-
-
-# How a task of a job ended.
-EXIT_OF_TASK = {
-    **dict.fromkeys(("process", "host", "result"), str),
-    **dict.fromkeys(("rank", "exit_code", "signal"), MAYBE_INT),
-    "node_rank": Whole(1 << 32),
-    "time": TIME,
-}
-
-
-def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Parse exit records `rank_0 n1 0 137 1763.5 [oom-kill]`: name, host, node rank, status, time."""
-    found = []
-    for line in lines:
-        words = line.split()
-        match = re.fullmatch(r"(rank|worker|agent|scheduler)(?:_(\d+))?", words[0]) if len(words) in (5, 6) else None
-        if match is None:
-            continue
-        try:
-            node_rank, status, at = int(words[2]), int(words[3]), float(words[4])
-        except ValueError:
-            continue
-        killed = status > 128
-        result = "signal" if killed else "exit-code" if status else "success"
-        ended = {
-            "process": words[0].replace("worker", "rank"),
-            "rank": int(match[2]) if match[1] in ("rank", "worker") and match[2] else None,
-            "host": words[1],
-            "node_rank": node_rank,
-            "exit_code": None if killed else status,
-            "signal": status - 128 if killed else None,
-            "result": "oom-kill" if words[5:] == ["oom-kill"] else result,
-            "time": at,
-        }
-        # The job's user can write anything into the record.
-        if not misfit(ended, EXIT_OF_TASK):
-            found.append(ended)
-    return found
-
-
-def nodes_of(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the nodes of the allocation with their ranks, which Slurm assigns in blocks, and their exits."""
-    per_node = int(plan["engine"]["ranks_per_node"])
-    exit_of_process = {str(each["process"]): each for each in state.get("exits") or ()}
-
-    def process(rank: int) -> dict[str, Any]:
-        log = str(plan["rank_log"]).replace("{rank}", str(rank))
-        ended = exit_of_process.get(f"rank_{rank}", {})
-        exit_fields = {name: ended[name] for name in ("exit_code", "signal", "result", "time") if ended}
-        return {"name": f"rank{rank}", "ranks": [rank], "log": log, **exit_fields}
-
-    own_state = "running" if state["state"] in ("pending", "running") else "ended"
-    nodes = []
-    for number, host in enumerate(state.get("hosts") or ()):
-        ranks = list(range(number * per_node, (number + 1) * per_node))
-        nodes.append({"host": host, "state": own_state, "ranks": ranks, "processes": list(map(process, ranks))})
-    return nodes

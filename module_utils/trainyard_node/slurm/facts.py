@@ -26,7 +26,7 @@ def _records(kind: str) -> list[dict[str, str]]:
 def probe(user: str, folder: str, shared: bool) -> dict[str, Any]:
     """Return `facts`, or {} with `findings`.
 
-    Facts are version, partitions and nodes as scontrol shows them, srun's mpi plugins, and folder_writable.
+    Facts are version, partitions and nodes as scontrol shows them, and folder_writable.
     `folder` holds all jobs; if it is `shared` by all nodes, it may be created later.
     """
     try:
@@ -37,12 +37,8 @@ def probe(user: str, folder: str, shared: bool) -> dict[str, Any]:
         action = "repair it, or set job_login_host to a host from which jobs are submitted"
         finding = Finding("slurm", str(error), expected, action, host=socket.gethostname())
         return {"facts": {}, "findings": [finding.as_dict()]}
-    try:
-        facts["mpi"] = call(["srun", "--mpi=list"]).split()
-    except SlurmError as error:
-        facts["mpi"] = str(error).split()
-    # The folder itself may belong to root.
-    jobs = f"{folder}/jobs"
+    # The folder itself may belong to root. In a shared one, each host of a job has a folder of its own.
+    jobs = f"{folder}/hosts" if shared else f"{folder}/jobs"
     try:
         call(["sh", "-c", _WRITABLE, "sh", jobs] if shared else ["test", "-w", jobs, "-o", "!", "-e", jobs], user)
     except SlurmError:

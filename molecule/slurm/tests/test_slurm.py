@@ -33,7 +33,7 @@ def test_torchrun_trains_on_the_nodes_that_slurm_chose(three):
     assert run.summary["engine"]["id"].isdigit()
 
 
-def test_mpi_ranks_find_each_other_by_pmix(three):
+def test_mpi_ranks_find_each_other_by_the_daemons_of_monitors(three):
     run = three[1].expect(0)
     assert "all_reduce" in run.log(0)
     assert "# Out of bounds values : 0 OK" in run.log(0)
@@ -65,7 +65,7 @@ def test_a_login_host_is_all_that_the_inventory_needs(play, nodes, node_vars, tm
         job_sbatch_options=["--exclude=n1"],
     ).trains()  # fmt: skip
     n3 = nodes["n3"].table
-    n3.kill(n3.rank(f"{SHARED}/jobs/{run.job_id}", 1))
+    n3.kill(n3.rank(f"{SHARED}/hosts/n3/jobs/{run.job_id}", 1))
     run.expect(2, "rank 1 on n3 failed first: killed by SIGKILL")
     assert [node["host"] for node in run.summary["nodes"]] == ["n2", "n3"]
     assert run.summary["metrics"]["step"] and "rank 1 of 2" in run.log(1)
@@ -102,8 +102,7 @@ def saves_before_it_is_stopped(play, launcher, **where):
     play("playbooks/stop.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} was stopped")
     run.expect(2, "was stopped")
     assert re.search(r"^saved step \d+ after 1 signal$", run.log(0), re.MULTILINE)
-    log = (run.folder / "logs/slurm.log").read_text()
-    assert "trainyard: time to save: rank_0 on n1 handled SIGUSR1 and has left" in log
+    assert (run.summary["saving"]["asked"], run.summary["saving"]["signal"]) == (1, "USR1")
     return run
 
 
@@ -126,7 +125,8 @@ def test_impossible_requests_are_found_before_submission(play):
     assert "gpu:8 on each node; 0 nodes of train have as many" in run.text
     # The nodes find this themselves before any rank starts.
     late = play.launch(WORKER, **SLURM, job_nodes=2, job_data=["/srv/missing"]).expect(2)
-    assert all(f"trainyard: no /srv/missing on {node} (job_data)" in late.text for node in ("n1", "n2"))
+    assert "no /srv/missing" in late.text and "the job's data on every node (job_data)" in late.text
+    assert "nothing was started" in late.text and late.summary["nodes"][0]["ranks"] == []
     other = play.launch(WORKER, **SLURM, job_nodes=9, job_partition="nowhere")
     other.expect(2, "no partition 'nowhere' expected a partition of the cluster: train")
 
@@ -148,11 +148,28 @@ def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, no
     assert run.summary["restarts"] and "step 400/400" in run.log(0)
 
 
-def test_a_failed_rank_requeues_the_job_where_restarts_are_allowed(play, left):
+def test_a_failed_rank_starts_the_job_again_in_its_allocation(play, left):
     command = ["python3", "worker.py", "--raise-on", "1", "--once", "--steps", "20"]
     run = play.launch(WORKER, **SLURM, job_nodes=2, job_max_restarts=1, job_command=command).expect(0)
-    assert re.search(r"pending \(BeginTime\)", run.output)
-    assert run.summary["restarts"] and "started again 1 of at most 1 time" in run.text
+    assert "pending (BeginTime)" not in run.output
+    (restart,) = run.summary["restarts"]
+    assert restart["failure"]["rank"] == 1 and "started again 1 of at most 1 time" in run.text
     # The log of the first attempt remains.
     assert "no picture for step 5" in run.log(1) and "step 20/20" in run.log(1)
+    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
+
+
+def test_a_spare_takes_the_place_of_a_lost_node_in_the_allocation(play, nodes, node_vars, left):
+    command = ["python3", "worker.py", "--resume", "--steps", "400"]
+    run = play.launch(
+        WORKER, **SLURM, job_nodes=2, job_spares=1, job_max_restarts=1, job_command=command, job_rejoin_timeout=5
+    ).trains()
+    nodes["n2"].podman("kill")
+    try:
+        run.expect(0)
+    finally:
+        nodes["n2"].boot(node_vars["n2"]["ansible_host"])
+    (restart,) = run.summary["restarts"]
+    assert (restart["replaced"], restart["spare"]) == ("n2", "n3") and "step 400/400" in run.log(0)
+    assert "pending (BeginTime)" not in run.output
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")

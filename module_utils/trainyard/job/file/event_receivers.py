@@ -145,6 +145,8 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def elsewhere(scheduler: str, found: list[dict[str, Any]], metrics_folder: str) -> list[Finding]:
     """Find events and metrics of a job of an external scheduler, where no monitor of ours runs."""
+    # Without a secret of its own, a file of metrics is written as over ssh.
+    metrics_folder = metrics_folder if scheduler == "kubernetes" else ""
     instead = {
         "slurm": "leave it out; Slurm sends mails (job_sbatch_options: [--mail-type=ALL, --mail-user=NAME])",
         "kubernetes": "leave it out; the cluster's own events and kube-state-metrics tell of the job",

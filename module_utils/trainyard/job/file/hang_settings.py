@@ -25,7 +25,7 @@ def parse(values: Values, scheduler: str) -> Hang | None:
     if limit in (False, "off", ""):
         return None
     after_s = values.count(STEP, "off", "auto")
-    if scheduler != "ssh" and after_s is not None:
-        expected = "job_scheduler: ssh, whose monitors watch the ranks"
+    if scheduler == "kubernetes" and after_s is not None:
+        expected = "job_scheduler: ssh or slurm, whose monitors watch the ranks"
         values.wrong(STEP, f"{limit} with job_scheduler: {scheduler}", expected, f"leave {STEP} out")
     return Hang(after_s, first_s, pause_s, pattern)

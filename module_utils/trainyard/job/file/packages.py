@@ -15,7 +15,7 @@ _EXAMPLE = "names of packages such as torch or numpy>=1.26,<3"
 
 
 def _read(word: str) -> Requirement | None:
-    # ansible-core brings the package packaging, so controllers have it; nodes, which never come here, may not.
+    # ansible-core brings the package packaging; the hosts of an allocation get it with their program.
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -37,7 +37,7 @@ def limits(words: Iterable[str], scheduler: str, findings: list[Finding]) -> dic
         found = _read(word)
         if found is None:
             findings.append(Finding("job_packages", repr(word)[:200], _EXAMPLE, "correct job_packages"))
-        elif found.specifier and scheduler != "ssh":
+        elif found.specifier and scheduler == "kubernetes":
             versions = f"{word} with job_scheduler: {scheduler}, which checks no versions"
             findings.append(Finding("job_packages", versions, "a name alone", f"write {found.name}"))
         elif found.specifier:

@@ -10,6 +10,7 @@ from .job import Restarts, Stop
 from .values import Values
 
 # A part of a path that is of rank 0 alone.
+_OURS = "job_scheduler: ssh or slurm"
 _OF_RANK = re.compile(r"rank[_-]?0+(?!\d)", re.IGNORECASE)
 
 
@@ -35,7 +36,7 @@ def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
 
 def parse_stop(values: Values, scheduler: str, launcher: str) -> Stop:
     """Read how ranks are asked to end."""
-    saves = {"ssh": True, "slurm": launcher != "msrun", "kubernetes": launcher in ("torchrun", "direct")}
+    saves = {"kubernetes": launcher in ("torchrun", "direct")}
     stop = Stop(values.choice("job_stop_signal"), values.number("job_stop_grace"))
     for key, value, default in (
         ("job_stop_signal", stop.signal, Stop.signal),
@@ -44,7 +45,7 @@ def parse_stop(values: Values, scheduler: str, launcher: str) -> Stop:
         if not saves.get(scheduler, True) and value != default:
             found = f"{value} with job_scheduler: {scheduler} and job_launcher: {launcher}"
             found += ", which end ranks by their own rules"
-            values.wrong(key, found, "job_scheduler: ssh", f"leave {key} out")
+            values.wrong(key, found, "job_scheduler: ssh or slurm", f"leave {key} out")
     return stop
 
 
@@ -61,9 +62,9 @@ def _check_recovery(values: Values, recovery: bool, launcher: str, restarts: int
 
 def _spares(values: Values, scheduler: str, restarts: int) -> int:
     spares = values.number("job_spares")
-    if spares and scheduler != "ssh":
+    if spares and scheduler == "kubernetes":
         found = f"{spares} with job_scheduler: {scheduler}, which chooses nodes itself"
-        values.wrong("job_spares", found, "job_scheduler: ssh", "leave job_spares out")
+        values.wrong("job_spares", found, _OURS, "leave job_spares out")
     elif spares and not restarts:
         expected = "a number of restarts: a spare replaces a lost node in one"
         action = "set job_max_restarts, or leave job_spares out"
@@ -73,8 +74,8 @@ def _spares(values: Values, scheduler: str, restarts: int) -> int:
 
 def _min_nodes(values: Values, scheduler: str, restarts: int, recovery: bool) -> int:
     least, found, expected = values.number("job_min_nodes"), "", ""
-    if scheduler != "ssh":
-        found, expected = f"job_scheduler: {scheduler}, which chooses nodes itself", "job_scheduler: ssh"
+    if scheduler == "kubernetes":
+        found, expected = f"job_scheduler: {scheduler}, which chooses nodes itself", _OURS
     elif not restarts:
         found, expected = "job_max_restarts: 0", "a number of restarts: a job goes on with fewer nodes in one"
     elif recovery:
@@ -111,8 +112,8 @@ def _recovery_path(values: Values, recovery: bool) -> str:
 def _checkpoints(values: Values, scheduler: str) -> str:
     folder = values.text("job_checkpoints")
     problem = checkpoints.place_problem(folder)
-    if not problem and folder and scheduler != "ssh":
-        problem = f"it with job_scheduler: {scheduler}", "job_scheduler: ssh, whose monitors watch it"
+    if not problem and folder and scheduler == "kubernetes":
+        problem = f"it with job_scheduler: {scheduler}", f"{_OURS}, whose monitors watch it"
     if problem:
         values.wrong("job_checkpoints", *problem, "correct it, or leave job_checkpoints out")
     return folder
@@ -121,8 +122,8 @@ def _checkpoints(values: Values, scheduler: str) -> str:
 def _rolls_back(values: Values, scheduler: str, folder: str, restarts: int) -> bool:
     rolls_back = values.flag("job_checkpoint_rollback")
     found = expected = ""
-    if scheduler != "ssh":
-        found, expected = f"job_scheduler: {scheduler}", "job_scheduler: ssh, whose monitors restart the job"
+    if scheduler == "kubernetes":
+        found, expected = f"job_scheduler: {scheduler}", f"{_OURS}, whose monitors restart the job"
     elif not folder:
         found, expected = "no job_checkpoints", "job_checkpoints, which names the folder of the checkpoints"
     elif not restarts:

@@ -126,8 +126,8 @@ def _outputs(values: Values, scheduler: str) -> tuple[str, ...]:
     if wrong:
         expected = "patterns below the working folder such as results/*.csv, or absolute ones, without .., and ** alone"
         values.wrong("job_outputs", ", ".join(map(repr, wrong)), expected, "correct these patterns")
-    if patterns and scheduler != "ssh":
-        expected = "job_scheduler: ssh, as the files of other schedulers stay where the job writes them"
+    if patterns and scheduler == "kubernetes":
+        expected = "job_scheduler: ssh or slurm, as the files of pods stay where the job writes them"
         values.wrong("job_outputs", f"job_outputs with job_scheduler {scheduler}", expected, "leave job_outputs out")
     return patterns
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from ...findings.findings import counted
 from ...findings.visible import one_line
-from ...slurm.state import nodes_of
 from ..run import leader
 from ..run.node_numbers import present
 from . import spare_places as spares
@@ -56,30 +55,6 @@ def take_logs(plan: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[dict[s
         # Each node has the progress of its own ranks; that of the leading one is saved.
         others[host] = [name for name in logs if not names[name] and name != METRICS]
     return found, _text(others)
-
-
-def take_slurm_logs(plan: Data, state: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """Return the hosts' answers to `slurm_logs` with their own `logs` and `exits` only, and a text about the others.
-
-    A single host, or one that is no node of the job, submitted the job and has the folder of all nodes.
-    """
-    hosts = state.get("hosts") or ()
-    theirs = {host: answer for host, answer in answers.items() if len(answers) > 1 and host in hosts}
-    every = [answer for host, answer in answers.items() if host not in theirs]
-    if not theirs:
-        return every, ""
-    nodes = [{**node, "node_rank": number} for number, node in enumerate(nodes_of(plan, state))]
-    nodes[0]["processes"] = [*nodes[0]["processes"], {"log": "slurm.log"}]
-    for node in nodes:
-        node["processes"] = [*node["processes"], {"log": f"agent_{node['node_rank']}.log"}]
-    logs, others = take_logs({"head": nodes[0], "nodes": nodes, "rank_log": plan["rank_log"]}, theirs)
-    for node in nodes:
-        answer = theirs.get(node["host"], {})
-        exits = [each for each in answer.get("exits", ()) if each.get("host") == node["host"]]
-        exits = [each for each in exits if each.get("rank") in (None, *node["ranks"])]
-        every.append({"logs": logs.get(node["host"], {}), "exits": exits})
-    # A job that Slurm requeued may have had its ranks on other nodes before.
-    return every, "" if state.get("requeued") else others
 
 
 def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str], progress_rank: int = 0) -> str:

@@ -28,11 +28,10 @@ from ...findings.shapes import (
     misfit,
 )  # fmt: skip
 from ...findings.visible import one_line
-from ...slurm.state import EXIT_OF_TASK
 from ...software.pip_progress import RECORD as INSTALLING
 from .checkpoints import MAX_INSPECTED
 from .failure_kinds import EXIT
-from .monitor_files import CLUSTER, METRICS, MONITOR, PORTS
+from .monitor_files import CLUSTER, MONITOR, PORTS
 from .stacks import MAX_RANKS, rank_shape
 
 
@@ -141,7 +140,6 @@ SLURM = {
     "version": str,
     "partitions": [dict.fromkeys(("PartitionName", "State", "Default", "MaxTime", "MaxNodes", "TotalNodes"), str)],
     "nodes": [dict.fromkeys(("NodeName", "State", "CPUTot", "Gres", "Partitions", "Reason"), str)],
-    "mpi": [str],
     "folder_writable": bool,
 }
 REMOVAL = {"steps": Few(str, MAX_STEPS), "stays": Few(str, MAX_STEPS), "findings": [FINDING], "recorded": bool}
@@ -175,11 +173,14 @@ SHAPES: dict[str, Shape] = {
     "stacks": {"ranks": Few(rank_shape(_MAX_WORLD), MAX_RANKS), "text": Raw(_MAX_STACKS)},
     "remove": {"changed": bool, **STATUS},
     "folders": {"folders": [FOLDER]},
-    "slurm_logs": {"logs": LOGS, "exits": [EXIT_OF_TASK]},
+    # A plan is checked by what reads it (plan_shape.py).
+    "planned": {"plan": (Raw(64 << 20), NOTHING), "logs": LOGS},
     "kill": {"ranks": Few(Whole(_MAX_WORLD), MAX_RANKS), "processes": int},
     "make_folder": {"changed": bool},
     "remove_folder": {"changed": bool},
     "checkpoints": {"names": Few(str, MAX_INSPECTED + 1)},
+    # Each of them is checked as the answer to its own question.
+    "slurm_ask": {"answers": Each(Raw(256 << 20))},
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
     "progress": {"progress": (INSTALLING, NOTHING)},
@@ -221,14 +222,13 @@ SHAPES: dict[str, Shape] = {
         **dict.fromkeys(("state", "engine_id", "reason", "slurm_state", "exit_code", "line"), str),
         **dict.fromkeys(("started", "finished"), MAYBE_TIME),
         "elapsed_s": DURATION,
-        "metrics": METRICS,
-        **dict.fromkeys(("ranks_running", "requeued"), int),
-        **{name: [str] for name in ("hosts", "log_hosts")},
+        "requeued": int,
+        "hosts": [str],
     },
 }
 # Upper bounds for an answer, in bytes, and for how many values it may hold: logs, stacks and lines of ranks are long.
 _LOGS, _LINES = (400 << 20, 1 << 19), (64 << 20, 1 << 21)
-MAX_SIZES = {"collect": _LOGS, "slurm_logs": _LOGS, "follow": _LINES, "stacks": _LINES}
+MAX_SIZES = {"collect": _LOGS, "planned": _LOGS, "slurm_ask": _LOGS, "follow": _LINES, "stacks": _LINES}
 MAX_SIZE = (8 << 20, 1 << 19)
 
 

@@ -72,3 +72,7 @@ FAILURE = ByKind(
 )
 # The failures that a node may report of its own processes; the head finds the others.
 KINDS_OF_NODES = ("exit", "not_joined")
+# The failures of hosts, after which the job may succeed on others.
+OF_HOSTS = frozenset(
+    {"gone", "silent", "head_silent", "no_majority", "absent", "frozen", "rebooted", "not_back", "held", "excluded"}
+)

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tell who saved before the end: the time between the stop signal and the end of the ranks. Times are seconds.
 
-Each node reports of its programs that handle the signal (asked_shape); the head joins the reports (SAVING). In Slurm
-the job's log has a line for each such rank (templates/slurm/save.sh.j2).
+Each node reports of its programs that handle the signal (asked_shape); the head joins the reports (SAVING).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,12 +35,6 @@ SAVING = {
     "last_s": MAYBE_DURATION,
     "stayed": Each([int]),
 }
-_SLURM_ATTEMPT = re.compile(r"^trainyard: job \S{1,64} on \S{1,4096}, attempt \d{1,9}$", re.MULTILINE)
-_SLURM_RANK = re.compile(
-    r"^trainyard: time to save: (?:rank|worker)_(?P<rank>\d{1,9}) on (?P<host>\S{1,255}) "
-    r"(?:handled SIG(?P<signal>[A-Z0-9]{1,8}) and has left|did not leave within \d{1,9} s \(job_stop_grace\))$",
-    re.MULTILINE,
-)
 
 
 def grace_s(plan: Mapping[str, Any]) -> float:
@@ -79,25 +71,6 @@ def joined(
         "before": before,
         "after": after,
     }
-
-
-def of_slurm(log: str, grace_s: float, world_size: int) -> dict[str, Any] | None:
-    """Return what joined() returns, but by the log of a job of Slurm, which has no times.
-
-    None where no rank of the last attempt was asked.
-    """
-    begins = [match.end() for match in _SLURM_ATTEMPT.finditer(log)]
-    found = {int(each["rank"]): each for each in _SLURM_RANK.finditer(log, begins[-1] if begins else 0)}
-    found = {rank: each for rank, each in found.items() if rank < world_size}
-    stayed: dict[str, list[int]] = {}
-    for rank, each in sorted(found.items()):
-        if each["signal"] is None and len(stayed) < MAX_NAMED and len(stayed.get(each["host"], ())) < MAX_NAMED:
-            stayed.setdefault(each["host"], []).append(rank)
-    if not found:
-        return None
-    signal = next(filter(None, (each["signal"] for each in found.values())), "")
-    unknown = dict.fromkeys(("host", "rank", "last_s", "before", "after"))
-    return {"signal": signal, "grace_s": grace_s, "asked": len(found), **unknown, "stayed": stayed}
 
 
 def lines(saving: Mapping[str, Any] | None, watched: bool) -> list[str]:

@@ -121,7 +121,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
     """Build summary.json (docs/summary.md) from plan.json and the JobState."""
     # Only plans for external schedulers have an engine.
     engine = plan.get("engine")
-    if engine:
+    if engine and not plan["nodes"]:
         state = EXTERNAL[engine["kind"]].complete(plan, state)
     started, finished = state.get("started"), state.get("finished")
     summary: dict[str, Any] = {
@@ -162,10 +162,11 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
     if engine:
         summary["engine"] = {
             "kind": engine["kind"],
-            "id": str(state.get("engine_id") or ""),
+            "id": str(state.get("engine_id") or engine.get("id") or ""),
             "reason": str(state.get("reason") or ""),
             "submit_host": engine["submit_host"],
         }
+        summary["restarts"] = [slurm.REQUEUED] * int(plan.get("run") or 0) + summary["restarts"]
     summary["nodes"] = [
         {
             "host": node["host"],

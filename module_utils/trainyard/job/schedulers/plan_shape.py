@@ -66,7 +66,7 @@ def _place(value: Any) -> None:
         raise ValueError(value)
 
 
-_SLURM = {"shared": bool, "user": str, "?stop_grace_s": _SECONDS, "?renamed": str}
+_SLURM = {"shared": bool, "user": str, "?renamed": str}
 _KUBERNETES = {
     "resource": Is(tuple(RESOURCES)),
     **dict.fromkeys(("api_version", "name", "namespace", "kubeconfig", "context", "container"), str),
@@ -76,7 +76,13 @@ _KUBERNETES = {
     "?stop_grace_s": _SECONDS,
 }
 _ENGINE = ByKind(
-    {**dict.fromkeys(("starts", "submit_host"), str), "nodes": _RANKS, "ranks_per_node": _RANKS, "?files": [str]},
+    {
+        **dict.fromkeys(("starts", "submit_host"), str),
+        "nodes": _RANKS,
+        "ranks_per_node": _RANKS,
+        "?files": [str],
+        "?id": str,
+    },
     {"slurm": {"settings": _SLURM}, "kubernetes": {"settings": _KUBERNETES}},
 )
 
@@ -105,6 +111,7 @@ _FIELDS: Mapping[str, Shape] = {
     **dict.fromkeys(("timeout_s", "?silent_after_s", "?rejoin_s", "?events_s"), _SECONDS),
     **dict.fromkeys(("max_restarts", "?outputs_limit_mib", "?min_disk_mib", "?min_memory_mib"), _SECONDS),
     "?min_nodes": _RANKS,
+    "?run": _RANKS,
     "?monitor_port": _PORT,
     "?restart_on": str,
     **dict.fromkeys(("?check", "?checkpoint_rollback", "?slow_ranks", "?health_gate"), bool),

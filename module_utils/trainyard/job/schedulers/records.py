@@ -99,8 +99,8 @@ class SubmittedPlan:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks over all nodes."""
-        return self.nodes * self.ranks_per_node
+        """Number of ranks over all nodes but spares."""
+        return (self.nodes - self.job.restarts.spares) * self.ranks_per_node
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as in plan.json, without nodes, as the scheduler chooses them."""
@@ -159,7 +159,7 @@ def _shown(content: str) -> list[str]:
     lines = content.splitlines()
     plain = [line for line in lines if not _PACKED.fullmatch(line)]
     packed = len(lines) - len(plain)
-    return plain if not packed else [*plain, f"... ({counted(packed, 'line')} of packed source)"]
+    return plain if not packed else [*plain, f"... ({counted(packed, 'line')}, packed)"]
 
 
 @dataclass(frozen=True)

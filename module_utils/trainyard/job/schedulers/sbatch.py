@@ -1,114 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
 """The context of a job's sbatch script, whose text is templates/slurm/job.sbatch.j2.
 
-The script reads everything about the nodes in the allocation, as they are unknown before. It needs bash, coreutils, tar
-and iproute2 on the nodes, and Slurm's own commands.
+The script unpacks the program that it carries and starts it once on each host of the allocation, which the program
+plans for (trainyard_node/allocated.py). It needs bash, coreutils and Python on the hosts, and Slurm's srun.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Set
 from typing import Any
 
-from ...findings.findings import grouped
-from ...software.container_flags import APPTAINER, PODMAN
-from ..file.job import Job, Stop
-from ..placement.placement import SYSTEM_PATH
+from ..file.job import Job
+from ..plan.plan import SILENT_AFTER_S
 from .records import SubmittedPlan, Template
 
 SCRIPT = "job.sbatch"
-# The packed source follows this line.
-SOURCE_MARK = "#SOURCE"
-# The container programs that a script of Slurm can start.
-IMAGE_PROGRAMS = ("podman", "apptainer")
-# Variables that the container program alone gets, and those of the user's login on a node which name files there.
-_OUTSIDE = ("PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
-_OF_THE_LOGIN = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "BASH_ENV", "TMPDIR")
+# The packed program follows this line.
+PROGRAM_MARK = "#PROGRAM"
+# Beside job_timeout, which the monitors keep, and the time to save: to unpack, to plan, and to end, in seconds.
+_BESIDE_S = 300
 
 
-def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str, str]]) -> Template:
-    """Return the sbatch script. `archive` is the source as base64, `node_env` has variables by name of the node."""
-    job = plan.job
-    context = {
+def script(plan: SubmittedPlan, limit_min: int | None = None) -> Template:
+    """Return the sbatch script; the controller adds `program`, the packed program as lines of base64.
+
+    `limit_min` is the longest time that the partition grants, in minutes, None for any.
+    """
+    context: dict[str, Any] = {
         "plan": plan,
-        "job": job,
+        "job": plan.job,
         "submit_host": " ".join(plan.submit_host.split()),
-        "options": options(plan),
-        "stop": saves(job),
-        "image": image(job, {*job.env, *(name for env in node_env.values() for name in env)}),
-        "path": f"{job.venv}/bin:{SYSTEM_PATH}" if job.venv else SYSTEM_PATH,
-        "node_env": _node_environment(node_env),
-        "mpi_parameters": {**({"btl_tcp_if_include": job.network} if job.network else {}), **job.mpi.parameters},
-        "mark": SOURCE_MARK,
-        "source": [archive[at : at + 76] for at in range(0, len(archive), 76)],
+        "options": options(plan, limit_min),
+        "goes_on": _goes_on(plan.job),
+        "mark": PROGRAM_MARK,
     }
     return Template("slurm/job.sbatch.j2", context)
 
 
-def image(job: Job, chosen: Set[str]) -> dict[str, Any] | None:
-    """Return how a task runs the job's image; None without one. The nodes and what they have are unknown.
-
-    `chosen` are the variables that the job itself sets.
-    """
-    if job.image is None:
-        return None
-    program = next((name for name in job.image.runtimes if name in IMAGE_PROGRAMS), "podman")
-    data = [(path, path, "ro") for path in job.data]
-    mounts = [":".join(mount) for mount in (*data, *job.image.mounts)]
-    option, run = ("--volume", ["podman", "run", "--rm", "--pull=never", "--replace", *PODMAN, "--entrypoint="])
-    if program == "apptainer":
-        gpus = ["--nv"] if job.slurm.gres != "none" else []
-        option, run = "--bind", ["apptainer", "--quiet", *APPTAINER, *gpus]
-    elif job.slurm.gres != "none":
-        run += ["--device", "nvidia.com/gpu=all"]
-    venv = (
-        f"[ ! -x {shlex.quote(job.venv)}/bin/python ] || PATH={shlex.quote(job.venv)}/bin:$PATH; " if job.venv else ""
-    )
-    return {
-        "program": program,
-        "reference": job.image.reference,
-        "kind": job.image.kind,
-        "pull": job.image.pull,
-        "run": [*run, *(word for mount in mounts for word in (option, mount))],
-        "not_inside": [*_OUTSIDE, *(name for name in _OF_THE_LOGIN if name not in chosen)],
-        "begin": f'{venv}exec "$@"',
-    }
+def _goes_on(job: Job) -> bool:
+    """Return whether the job goes on in its allocation where a host is lost."""
+    return bool(job.restarts.spares or job.restarts.min_nodes)
 
 
-def saves(job: Job) -> Stop | None:
-    """Return how the ranks are asked to end; None where they get no time to save.
-
-    msrun starts workers itself, and ends all others as soon as one has left.
-    """
-    return job.stop if job.stop.grace_s and job.launcher != "msrun" else None
-
-
-def _signal(job: Job) -> list[str]:
-    """Return the option by which Slurm signals the script before the time is up: up to 60 s too early.
-
-    A short job would be asked to end soon after its start: it has Slurm's own KillWait.
-    """
-    stop = saves(job)
-    fits = stop and job.timeout_s >= 2 * (stop.grace_s + 60)
-    return [f"--signal=B:USR1@{stop.grace_s}"] if stop and fits else []
-
-
-def options(plan: SubmittedPlan) -> list[str]:
+def options(plan: SubmittedPlan, limit_min: int | None) -> list[str]:
     """Return the options of sbatch."""
     job = plan.job
+    run_s = job.timeout_s + job.stop.grace_s + SILENT_AFTER_S + _BESIDE_S
+    # A partition that grants no more than job_timeout ends the job a little before the monitors would.
+    time_min = min(-(-run_s // 60), limit_min or run_s)
     chosen = [
         f"--job-name={job.name}",
         f"--comment=trainyard:{plan.job_id}",
         f"--nodes={plan.nodes}",
         f"--ntasks-per-node={plan.ranks_per_node}",
         # Slurm counts in minutes.
-        f"--time={-(-job.timeout_s // 60)}",
-        *_signal(job),
+        f"--time={time_min}",
         "--requeue" if job.restarts.most else "--no-requeue",
+        *(["--no-kill"] if _goes_on(job) else []),
         # Without the login host's environment; variables that the script sets reach srun.
         "--export=NONE",
-        # The script creates the folder of its log, so it opens the log itself.
+        # The script opens its log itself.
         "--output=/dev/null",
     ]
     slurm = job.slurm
@@ -122,9 +72,3 @@ def gres_option(job: Job) -> str:
     if gres != "auto":
         return "" if gres == "none" else gres
     return f"gpu:{len(job.devices)}" if job.devices else ""
-
-
-def _node_environment(node_env: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Return the variables of single nodes as {hosts, env}, nodes with the same variables together."""
-    alike = grouped((tuple(env.items()), host) for host, env in node_env.items() if env)
-    return [{"hosts": hosts, "env": dict(env)} for env, hosts in alike.items()]

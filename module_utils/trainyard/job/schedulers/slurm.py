@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler `slurm`: a job becomes one sbatch script with the packed source, submitted from a login host."""
+"""Scheduler `slurm`: a job becomes one sbatch script, submitted from a login host, and its hosts run it as over ssh."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from dataclasses import replace
 from typing import Any
 
 from ...findings.findings import Finding
-from ...slurm.state import exit_of, nodes_of
+from ...slurm.allocation import state_dir
+from ...slurm.state import exit_of
 from ...slurm.words import number
 from ..file.given_environment import node_environment
 from ..file.job import Job
 from ..file.mindspore_tls import PASSWORD_VARIABLES
 from ..placement.process import RANK_LOG
 from ..plan.nested_launchers import one_copy_text
-from ..run.failure import first_failure, signal_name
+from ..run.failure import signal_name
 from . import slurm_fit
 from .records import Source, SubmittedPlan, Where
-from .sbatch import IMAGE_PROGRAMS, SCRIPT, gres_option, saves, script
+from .sbatch import SCRIPT, gres_option, script
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
 
 # Largest packed source in bytes: Slurm limits a script to 4 MiB (max_script_size), and base64 adds a third.
 MAX_SOURCE = 2 << 20
 
-# The nodes are unknown before the start, so the preflight of ssh jobs is not possible.
-_CHECKED = (
-    "checked when Slurm has chosen the nodes: environment, program, versions of packages, data, space; not checked: "
-    "ssh, proxies, interfaces, scripts outside job_source"
-)
+# An entry of restarts.
+REQUEUED = {"elapsed_s": None, "reason": "Slurm requeued the job", "restarted": "the whole job", "failure": None}
+_CHECKED = "Slurm chooses the nodes; these check themselves and plan, as over ssh, before any rank starts"
 
 
 def plan(
@@ -42,7 +41,7 @@ def plan(
         *source.too_large(MAX_SOURCE, ", as it is in the sbatch script", action),
         *_host_findings(job, where),
     ]
-    node_env, wrong = _node_env(where, facts)
+    wrong = _node_env(where, facts)
     gres = gres_option(job)
     if job.devices is None and job.slurm.gres == "auto":
         # As over ssh, auto means all devices of the nodes.
@@ -55,19 +54,16 @@ def plan(
         job_id=where.job_id,
         created=where.created,
         submit_host=where.submit_host,
-        nodes=job.nodes or len(where.hosts),
+        nodes=(job.nodes or max(len(where.hosts) - job.restarts.spares, 0)) + job.restarts.spares,
         ranks_per_node=job.ranks_per_node or devices or 1,
-        job_dir=f"{job.slurm.folder or where.state_dir}/jobs/{where.job_id}",
+        job_dir=f"{state_dir(job.slurm.folder, where.state_dir)}/jobs/{where.job_id}",
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
-        settings={
-            "shared": bool(job.slurm.folder),
-            "user": where.user,
-            "stop_grace_s": job.stop.grace_s if saves(job) else 0,
-        },
+        settings={"shared": bool(job.slurm.folder), "user": where.user},
         notes=(_CHECKED, *([one_copy_text(job.one_copy)] if job.one_copy else ())),
     )
     findings += [*wrong, *slurm_fit.findings(drafted, facts, gres, where)]
-    return replace(drafted, templates={SCRIPT: script(drafted, source.base64(), node_env)}), findings
+    limit_min = slurm_fit.time_limit(facts, job.slurm.partition)
+    return replace(drafted, templates={SCRIPT: script(drafted, limit_min)}), findings
 
 
 def _host_findings(job: Job, where: Where) -> list[Finding]:
@@ -86,19 +82,14 @@ def _host_findings(job: Job, where: Where) -> list[Finding]:
 
 
 def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state with the nodes of the allocation and the first failure."""
-    nodes = nodes_of(plan, state)
+    """Return the state of a job that its hosts have not planned yet, or could not."""
+    del plan
     failure: dict[str, Any] | None = None
     if state["state"] in ("failed", "lost"):
-        bad = [each for each in state.get("exits") or () if each["exit_code"] or each["signal"]]
-        first = first_failure([each for each in bad if each["rank"] is not None] or bad)
         failure = {"kind": "engine", "host": "", "reason": _slurm_reason(state)}
-        if first is not None:
-            ranks: list[int] = next((node["ranks"] for node in nodes if node["host"] == first["host"]), [])
-            failure = {"kind": "exit", **first, "ranks": ranks}
-    requeued = {"elapsed_s": None, "reason": "Slurm requeued the job", "restarted": "the whole job", "failure": None}
-    restarts = [requeued] * int(state.get("requeued") or 0)
-    return {**state, "nodes": nodes, "failure": failure, "restarts": restarts}
+    own = "running" if state["state"] in ("pending", "running") else "ended"
+    nodes = [{"host": host, "state": own, "ranks": [], "processes": []} for host in state.get("hosts") or ()]
+    return {**state, "nodes": nodes, "failure": failure, "restarts": [REQUEUED] * int(state.get("requeued") or 0)}
 
 
 def _slurm_reason(state: Mapping[str, Any]) -> str:
@@ -111,18 +102,18 @@ def _slurm_reason(state: Mapping[str, Any]) -> str:
     return f"{reason}, killed by {signal_name(number)}" if number else reason
 
 
-def _node_env(where: Where, facts: Mapping[str, Any]) -> tuple[dict[str, dict[str, str]], list[Finding]]:
-    """Read job_node_env of all hosts that have it; their names must be those in Slurm."""
+def _node_env(where: Where, facts: Mapping[str, Any]) -> list[Finding]:
+    """Check job_node_env of all hosts that have it; their names must be those in Slurm."""
     known = {node["NodeName"] for node in facts.get("nodes") or ()}
     action = "name the host so in the inventory, or remove its job_node_env"
-    node_env, findings = {}, []
+    findings = []
     for host, value in where.node_env.items():
-        node_env[host], wrong = node_environment(value, host)
+        env, wrong = node_environment(value, host)
         findings += wrong
-        if node_env[host] and known and host not in known:
+        if env and known and host not in known:
             found, expected = "variables for a host that Slurm does not know", "a name of scontrol show nodes"
             findings.append(Finding("job_node_env", found, expected, action, host=host))
-    return node_env, findings
+    return findings
 
 
 def _unsupported(job: Job) -> list[Finding]:
@@ -137,30 +128,7 @@ def _unsupported(job: Job) -> list[Finding]:
         expected = "false: certificates of a job reach its nodes over ssh only"
         action = "leave job_tls out, or use job_scheduler: ssh"
         findings.append(Finding("job_tls", "true with job_scheduler: slurm", expected, action))
-    if job.launcher == "oneflow" and job.oneflow_style == "address_list":
-        found, expected = "address_list with job_scheduler: slurm", "launch: only the allocation has the addresses"
-        findings.append(Finding("job_oneflow_style", found, expected, "leave job_oneflow_style out"))
-    findings += _of_image(job)
-    if job.restarts.recovery:
-        expected = "restarts of the complete job: Slurm does not restart single processes"
-        action = "leave job_recovery out; job_max_restarts requeues the job"
-        findings.append(Finding("job_recovery", "true with job_scheduler: slurm", expected, action))
-    return findings
-
-
-def _of_image(job: Job) -> list[Finding]:
-    """Find what the script of a job cannot do with an image."""
-    image, findings = job.image, []
-    if image is None:
-        return []
-    if not set(image.runtimes) & set(IMAGE_PROGRAMS) or (image.kind != "sif" and "podman" not in image.runtimes):
-        found = f"{' or '.join(image.runtimes)} for {image.reference} with job_scheduler: slurm"
-        action = "choose one of these, or use job_scheduler: ssh"
-        findings.append(Finding("job_container", found, "podman, or apptainer for a SIF file", action))
-    if job.launcher == "mpirun":
-        expected = "another launcher: PMIx lies in folders of Slurm that the image lacks"
-        findings.append(Finding("job_launcher", "mpirun in an image with job_scheduler: slurm", expected, "choose one"))
-    if image.copy_from:
+    if job.image and job.image.copy_from:
         expected = "nothing: each node of the allocation brings the image itself"
-        findings.append(Finding("job_image_copy", image.copy_from, expected, "leave job_image_copy out"))
+        findings.append(Finding("job_image_copy", job.image.copy_from, expected, "leave job_image_copy out"))
     return findings

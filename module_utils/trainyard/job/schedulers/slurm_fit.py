@@ -56,6 +56,12 @@ def of_partition(facts: Mapping[str, Any], name: str) -> tuple[Record | None, li
     return None, []
 
 
+def time_limit(facts: Mapping[str, Any], partition: str) -> int | None:
+    """Return the longest time of a job in the partition, in minutes; None for any."""
+    record, _ = of_partition(facts, partition)
+    return minutes(record["MaxTime"]) if record else None
+
+
 def common_gres(facts: Mapping[str, Any], partition: str, most: int | None) -> str:
     """Return `gpu:N` or `npu:N` that every node of the partition has, up to `most`; "" if a node has none."""
     _, nodes = of_partition(facts, partition)
@@ -79,7 +85,7 @@ def findings(plan: SubmittedPlan, facts: Mapping[str, Any], gres: str, where: Wh
     result = list(_limits(plan, partition))
     if not any(finding.check == "job_nodes" for finding in result):
         title = partition["PartitionName"]
-        result += [*_nodes(plan, title, nodes, gres), *_mpi(plan, facts)]
+        result += _nodes(plan, title, nodes, gres)
         unknown = [node["NodeName"] for node in nodes if node["NodeName"] not in where.known]
         if unknown and not plan.settings.get("shared"):
             found = f"nothing; logs cannot be fetched from {host_list(unknown)} of {title}, which the inventory lacks"
@@ -134,10 +140,3 @@ def _nodes(plan: SubmittedPlan, title: str, nodes: Sequence[Record], gres: str) 
 
 def _nodes_have(nodes: Sequence[Record], title: str) -> str:
     return f"{counted(len(nodes), 'node')} of {title} {'has' if len(nodes) == 1 else 'have'}"
-
-
-def _mpi(plan: SubmittedPlan, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    if plan.job.launcher == "mpirun" and not any(str(name).startswith("pmix") for name in facts.get("mpi") or ()):
-        expected = "Slurm with its PMIx plugin, which connects Open MPI's ranks"
-        action = "install it (Debian: libpmix2), or use another job_launcher"
-        yield Finding("mpi", "srun without PMIx (srun --mpi=list)", expected, action)

@@ -71,6 +71,11 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=2 * MAX_MESSAGE)
         self._timer = asyncio.get_running_loop().call_later(HELLO_S, self.abort)
 
+    @property
+    def peer(self) -> str:
+        """Return the address of the other side."""
+        return str(self._transport.get_extra_info("peername")[0])
+
     def connection_lost(self, error: Exception | None) -> None:
         """Note that this connection has ended."""
         del error

@@ -49,6 +49,8 @@ Record = dict[str, Any]
 MODE = 0o700
 # The jobs of all users: a user can rename or remove only their own folders.
 JOBS_MODE = 0o1775
+# What stays when a scheduler starts a job again.
+_STAY = ("source", "logs", "home", "metrics.jsonl")
 _NODE_PLAN = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
 # Upper bounds for what is collected: logs of one node, their bytes, and lines of one log for a reader that follows it.
 MAX_LOGS, MAX_LOG_BYTES, MAX_FOLLOWED = 4096, 256 << 20, 400
@@ -108,10 +110,21 @@ def _make_empty(job_dir: Path) -> bool:
     return True
 
 
+def begin_again(job_dir: Path) -> None:
+    """Remove what an earlier run of the job has left, but for its logs, its metrics, and all that it saved."""
+    for path in job_dir.iterdir():
+        if path.name in _STAY:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def fill(job_dir: Path, node_plan: Record, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes]) -> None:
     """Write all that the job needs. Raises JobError where a file has other content afterwards."""
     for name in (*FOLDERS, *(("home",) if node_plan.get("container") else ())):
-        (job_dir / name).mkdir()
+        (job_dir / name).mkdir(exist_ok=True)
     for process in node_plan["processes"]:
         # Room for how it ends (rank_exits.py).
         (job_dir / "exits" / f"{process['name']}.json").write_text("{}\n")
@@ -205,6 +218,15 @@ def read_node_plan(job_dir: Path) -> Record | None:
     if why:
         raise JobError(f"{plan_path(job_dir)}: {why}; use the checkout that started the job, or a newer one")
     return None if misfit(node_plan, _NODE_PLAN) else node_plan
+
+
+def read_plan(job_dir: Path) -> str | None:
+    """Return the text of the plan that the first host of an allocation made for all; None where there is none."""
+    try:
+        with open_regular(job_dir / "plan.json") as plan:
+            return str(plan.read(MAX_NODE_PLAN).decode())
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _checked(path: Path, shape: Shape) -> Record | None:

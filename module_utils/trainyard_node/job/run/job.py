@@ -94,14 +94,26 @@ def _owner(user: str) -> Owner:
     return owner
 
 
-def start(job_dir: Path, node_plan: NodePlan, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
+def start(
+    job_dir: Path,
+    node_plan: NodePlan,
+    archive: bytes,
+    user: str,
+    secret_files: Mapping[str, bytes],
+    again: bool = False,
+) -> None:
     """Start a job's processes on this node. Raises JobError, and leaves nothing behind, where that is not possible.
 
-    Raises TakenError where a folder or a process of this id exists: the name of a unit holds only the id.
+    Raises TakenError where a folder or a process of this id exists: the name of a unit holds only the id. A scheduler
+    may start the job `again` in the same folder, of which the source and the logs stay.
     """
     owner, job_id = _owner(user), node_plan["job_id"]
     unit = unit_of(job_id)
-    if processes.of_job(job_id, unit, owner.uid) or not job_folder.make(job_dir, owner):
+    busy = processes.of_job(job_id, unit, owner.uid)
+    again = again and not busy and job_dir.is_dir()
+    if again:
+        as_user.in_folder(job_dir, None, job_folder.begin_again)
+    if busy or not (again or job_folder.make(job_dir, owner)):
         raise TakenError(
             f"{job_dir} is another launch's, or its processes run here: expected a new job id; launch again"
         )
@@ -116,7 +128,7 @@ def start(job_dir: Path, node_plan: NodePlan, archive: bytes, user: str, secret_
     except (JobError, OSError, tarfile.TarError, subprocess.SubprocessError) as error:
         complaint = as_user.error_text(error)
     if complaint:
-        remove(job_dir, job_id)
+        stop(job_dir, job_id) if again else remove(job_dir, job_id)
         raise JobError(f"{complaint}{': ' + output if output else ''}")
 
 
@@ -268,9 +280,13 @@ def wait(job_dir: Path, seconds: float) -> None:
 def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[str, Any]]:
     """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB.
 
-    A job's id is its folder's name. `of_schedulers` are folders of jobs of a scheduler, which have no monitor.
+    A job's id is its folder's name. `of_schedulers` are folders of a scheduler's jobs, whose hosts may share one.
     """
-    theirs = [folder for folder in of_schedulers if ids.is_valid(folder.name)]
+    # Late, as only this question needs it.
+    from ....trainyard.slurm.allocation import HOST
+
+    places = [place for folder in of_schedulers for place in Path("/").glob(str(folder)[1:].replace(HOST, "*"))]
+    theirs = [folder for folder in places if ids.is_valid(folder.name)]
     ours = list(folders.of_jobs(jobs))
     found = {**as_user.in_each(theirs, folders.record_of_scheduler), **as_user.in_each(ours, folders.record)}
     damaged = {

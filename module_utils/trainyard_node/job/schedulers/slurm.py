@@ -3,32 +3,22 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ....trainyard.findings.shapes import TIME, misfit
-from ....trainyard.job.run.hang import last_printed
-from ....trainyard.job.run.progress import clock, progress_line, strict
-from ....trainyard.job.run.progress_reader import merged, read_lines
+from ....trainyard.job.run.progress import clock
 from ....trainyard.slurm import state as slurm_state
-from ...machine.as_user import in_folder
-from ...machine.json_files import open_regular
-from ...machine.regex_limit import TooLongError, cpu_at_most
 from ...slurm.commands import SlurmError, call, hosts_of, show, wait_until_ended
 
-# Upper bound for an exit record of a job, in bytes.
-_MAX_RECORD = 16 << 20
-# How much of the end of rank 0's log is searched for progress, in bytes.
-_TAIL = 64 << 10
 # Time for a job to end, in seconds: Slurm sends SIGKILL KillWait (30 s) after SIGTERM.
 _PATIENCE_S = 90
-# How long a job's script may take to ask the ranks, and to cancel the job, beside their time to save, in seconds.
-_ASK_S = 30.0
-# Time limit of the step that reads a log, in seconds.
-_STEP_S = 15.0
+_PLANS = "its hosts check themselves and plan"
+# Steps of a job at the same time, and how long one may take beside its question, in seconds.
+STEPS, _STEP_S = 16, 20.0
 
 
 def submit(script: str, user: str) -> str:
@@ -41,21 +31,13 @@ def submit(script: str, user: str) -> str:
     return output.strip().splitlines()[-1].split(";")[0]
 
 
-def end(engine_id: str, user: str, *, check: bool = False, grace_s: float = 0.0) -> bool:
-    """Cancel a job and wait for its end. Returns whether it was still there. Raises SlurmError.
-
-    Its script first gives the ranks `grace_s` to save, and then cancels the job itself.
-    """
+def end(engine_id: str, user: str, *, check: bool = False) -> bool:
+    """Cancel a job and wait for its end. Returns whether it was still there. Raises SlurmError."""
     try:
-        records = show("job", engine_id)
-        if _has_ended(records):
+        if _has_ended(show("job", engine_id)):
             return False
         if check:
             return True
-        if grace_s and "running" in _states(records):
-            call(["scancel", "--batch", "--signal=USR2", engine_id], user)
-            if wait_until_ended(engine_id, _has_ended, grace_s + _ASK_S):
-                return True
         call(["scancel", engine_id], user)
         if wait_until_ended(engine_id, _has_ended, _PATIENCE_S):
             return True
@@ -76,19 +58,6 @@ def _has_ended(records: list[str]) -> bool:
     return not _states(records) & {"pending", "running"}
 
 
-def read_exits(job_dir: Path) -> list[dict[str, Any]]:
-    """Read the exit records of tasks in this folder."""
-    return slurm_state.exits(in_folder(job_dir, [], _exit_lines))
-
-
-def _exit_lines(job_dir: Path) -> list[str]:
-    lines = []
-    for path in sorted((job_dir / "exits").glob("*.exit")):
-        with contextlib.suppress(OSError), open_regular(path) as file:
-            lines += file.read(_MAX_RECORD).decode(errors="replace").splitlines()
-    return lines
-
-
 def _seconds(text: str) -> float | None:
     """Parse a time printed with SLURM_TIME_FORMAT=%s; `Unknown`, `N/A` and what is no time are None."""
     found = float(text) if text.isascii() and text.isdigit() else 0.0
@@ -103,78 +72,20 @@ def _from_sacct(engine_id: str) -> dict[str, str]:
         return {}
 
 
-def _from_folder(job_dir: Path) -> dict[str, str]:
-    """Read the exit record of the job's script, if it is on this host."""
-    try:
-        status, at = (in_folder(job_dir, "", _tail, "exits/job", 1024) or "").split()
-    except ValueError:
-        return {}
-    state = "COMPLETED" if status == "0" else "FAILED"
-    return {"JobState": state, "ExitCode": f"{status}:0", "EndTime": at.partition(".")[0]}
-
-
-def _tail(folder: Path, name: str, limit: int) -> str | None:
-    """Return the last `limit` bytes of a file; None where there is none."""
-    try:
-        with open_regular(folder / name) as content:
-            content.seek(max(0, content.seek(0, 2) - limit))
-            return content.read(limit).decode(errors="replace")
-    except OSError:
-        return None
-
-
-def _end_of(job_dir: Path, name: str, engine_id: str, host: str, user: str) -> str:
-    """Return the end of a rank's log from this host, or from its node `host` by a step of the job."""
-    found: str | None = in_folder(job_dir, None, _tail, f"logs/{name}", _TAIL)
-    if found is not None or not host:
-        return found or ""
-    where = [f"--jobid={engine_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
-    try:
-        tail = ["tail", "-c", "8192", f"{job_dir}/logs/{name}"]
-        return call(["srun", *where, "--input=none", "--quiet", *tail], user, patience_s=_STEP_S)
-    except SlurmError:
-        # There is no log yet, or the node is lost, which Slurm reports later.
-        return ""
-
-
-def last_metrics(text: str, pattern: str) -> dict[str, float | None]:
-    """Return the last value of each metric in the end of a log."""
-    with contextlib.suppress(TooLongError), cpu_at_most(2.0):
-        return strict(merged(read_lines(text, pattern)))
-    return {}
-
-
 def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JobState (trainyard/job/schedulers), and `line`, `hosts`, `log_hosts`."""
-    engine_id, job_dir, world_size = params["engine_id"], Path(params["job_dir"]), params["world_size"]
+    """Return what Slurm says of a job: the fields of a JobState (trainyard/job/schedulers), and its `hosts`."""
+    engine_id = params["engine_id"]
     records = show("job", engine_id)
-    job = slurm_state.fields(records[-1]) if records else _from_sacct(engine_id) or _from_folder(job_dir)
+    job = slurm_state.fields(records[-1]) if records else _from_sacct(engine_id)
     reported = job.get("JobState", "")
     state = slurm_state.read_state(reported) if job else "lost"
     pending, runs = state == "pending", state == "running"
     started, ended = _seconds(job.get("StartTime", "")), _seconds(job.get("EndTime", ""))
-    reason, restarts, hosts = job.get("Reason", ""), job.get("Restarts") or "0", hosts_of(job.get("NodeList", ""))
-    metrics: dict[str, float | None] = {}
-    printed = ""
-    if params["progress_pattern"] and not pending:
-        steps = hosts if runs and not params["shared"] else []
-        # Most programs print on rank 0, Megatron-LM on the last one.
-        for rank, host in ((0, steps[:1]), (world_size - 1, steps[-1:])):
-            log = params["rank_log"].replace("{rank}", str(rank))
-            text = _end_of(job_dir, log, engine_id, "".join(host), params["user"])
-            printed = printed or last_printed(text)
-            metrics = metrics or last_metrics(text, params["progress_pattern"])
-            if metrics or world_size == 1:
-                break
-    elapsed, line = 0.0, ""
+    reason, restarts = job.get("Reason", ""), job.get("Restarts") or "0"
+    elapsed = 0.0
     if started and not pending:
         elapsed = max(0.0, (ended if ended and not runs else time.time()) - started)
-    if pending:
-        line = f"{clock(0)}   {slurm_state.pending_line(reason)}"
-    elif runs:
-        line = progress_line(world_size, world_size, elapsed, metrics)
-        # Slurm jobs have no secrets that a line could show.
-        line = "   ".join(filter(None, [line, "" if metrics else printed]))
+    line = slurm_state.pending_line(reason) if pending else _PLANS if runs else ""
     return {
         "state": state,
         "engine_id": engine_id,
@@ -184,11 +95,32 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
         "started": None if pending else started,
         "finished": None if pending or runs else ended,
         "elapsed_s": round(elapsed, 2),
-        "ranks_running": world_size if runs else 0,
-        "metrics": metrics,
-        "hosts": hosts,
+        "hosts": hosts_of(job.get("NodeList", "")),
         "requeued": int(restarts) if restarts.isdigit() else 0,
-        "line": line,
-        # The login host may share the job's folder with the nodes; otherwise each node has its own.
-        "log_hosts": list(dict.fromkeys([params["login_host"], *([] if params["shared"] else hosts)])),
+        "line": f"{clock(elapsed)}   {line}" if line else "",
     }
+
+
+def ask_hosts(
+    job: Mapping[str, str], question: str, arguments: Mapping[str, Any], limit_s: float, here: Callable[..., Any]
+) -> dict[str, str]:
+    """Ask hosts of a job (`engine_id`, `user`) that share its folder with this one; return the JSON of each answer.
+
+    While it runs, a step of the job asks each of them; afterwards their records are read `here`.
+    """
+    engine_id, user = job["engine_id"], job["user"]
+    if _has_ended(show("job", engine_id)):
+        # One after the other: some questions change the rights of this process for a moment.
+        return {host: json.dumps(here(**own)) for host, own in arguments.items()}
+
+    def ask(host: str) -> str:
+        own = arguments[host]
+        where = [f"--jobid={engine_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--quiet"]
+        program = ["python3", "-IS", f"{own['job_dir']}/program.zip", "answer", question, f"{limit_s:g}"]
+        try:
+            return call(["srun", *where, *program], user, json.dumps(own), limit_s + _STEP_S)
+        except SlurmError as error:
+            return json.dumps({"failed": True, "msg": str(error)})
+
+    with ThreadPoolExecutor(STEPS) as side_by_side:
+        return dict(zip(arguments, side_by_side.map(ask, arguments)))

@@ -226,10 +226,6 @@ CASES = {
         pods({"resource": "Job"}, launcher="mpirun"),
         {"set job_launcher: torchrun": AS_WRITTEN, "job_kubernetes.resource: MPIJob": own(resource="MPIJob")},
     ),
-    "a queue that a resource cannot use": lambda _: (
-        pods({"queue": "night"}, launcher="mindspore"),
-        {"leave job_kubernetes.queue out": own(queue=None)},
-    ),
 }
 
 

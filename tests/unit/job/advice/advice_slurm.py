@@ -98,22 +98,6 @@ CASES = {
             )
         },
     ),
-    "OneFlow with a list of addresses": lambda _: (
-        slurm(launcher="oneflow", oneflow_style="address_list"),
-        {"leave job_oneflow_style out": AS_WRITTEN},
-    ),
-    "recovery with Slurm": lambda _: (
-        slurm(launcher="mindspore", recovery=True, max_restarts=1),
-        {"leave job_recovery out; job_max_restarts requeues the job": AS_WRITTEN},
-    ),
-    "Docker with Slurm": lambda _: (
-        images(slurm(image=ARCHIVE, container="docker")),
-        {"choose one of these": {"container": "podman"}, "use job_scheduler: ssh": AS_WRITTEN},
-    ),
-    "mpirun in an image with Slurm": lambda _: (
-        slurm(image=ARCHIVE, container="podman", launcher="mpirun"),
-        {"choose one": {"launcher": "direct"}},
-    ),
     "an image that Slurm copies": lambda _: (
         slurm(image=ARCHIVE, container="podman", image_copy="n1"),
         {"leave job_image_copy out": AS_WRITTEN},
@@ -156,10 +140,6 @@ CASES = {
             "repair or resume them (scontrol update nodename=NAME state=resume)": nodes({}, {"State": NODE["State"]}),
             "lower job_nodes": {"nodes": 1},
         },
-    ),
-    "no PMIx": lambda _: (
-        changed(slurm(launcher="mpirun"), cluster(mpi=["none"])),
-        {"install it (Debian: libpmix2)": cluster(mpi=["pmix"]), "use another job_launcher": {"launcher": "direct"}},
     ),
     "nodes that the inventory lacks": lambda _: (
         slurm().having(given={"submit_host": "login", "known": ["login"]}),

@@ -182,7 +182,7 @@ def test_a_users_own_variable_is_not_numbered():
     ("changes", "found"),
     [
         ({"min_nodes": 2}, "2 with job_max_restarts: 0"),
-        ({**FEWER, "scheduler": "slurm"}, "1 with job_scheduler: slurm, which chooses nodes itself"),
+        ({**FEWER, "scheduler": "kubernetes"}, "1 with job_scheduler: kubernetes, which chooses nodes itself"),
         ({**FEWER, "scheduler": "kubernetes"}, "1 with job_scheduler: kubernetes, which chooses nodes itself"),
         ({**FEWER, "launcher": "mindspore", "recovery": True}, "1 with job_recovery: true"),
         ({"min_nodes": -1, "max_restarts": 1}, "-1"),

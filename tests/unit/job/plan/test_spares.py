@@ -227,7 +227,7 @@ def test_a_damaged_rank_table_is_an_error(content):
 
 def test_spares_without_restarts_or_with_another_scheduler_are_found():
     assert [finding.check for finding in wrong(spares=1)] == ["job_spares"]
-    assert [finding.check for finding in wrong(**SPARE, scheduler="slurm")] == ["job_spares"]
+    assert [finding.check for finding in wrong(**SPARE, scheduler="kubernetes")] == ["job_spares"]
 
 
 EXIT = {"kind": "exit", "host": "n2", "rank": 1, "process": "rank1", "exit_code": 1, "signal": None}

@@ -207,7 +207,7 @@ def test_queries_to_nodes_and_to_slurm(tmp_path):
     (first, of_hosts), (second, of_slurm) = asked
     assert (first, second) == ("folders", "slurm_state")
     assert {host: given["of_schedulers"] for host, given in of_hosts.items()} == {"n1": ["/x"], "login": ["/x", "/s"]}
-    assert of_slurm["login"]["job_dir"] == "/x" and of_slurm["login"]["user"] == "train"
+    assert of_slurm == {"login": {"engine_id": "7"}}
     assert "login could not be asked" in found.text
     # A named job that waits in Slurm is found there.
     write_run(tmp_path, "waits", submitted={"engine_id": "7"})

@@ -175,4 +175,4 @@ def test_a_pattern_that_leads_elsewhere_is_a_finding(pattern):
 
 
 def test_other_schedulers_have_no_outputs():
-    assert "job_outputs" in {finding.check for finding in wrong(outputs=["a"], scheduler="slurm")}
+    assert "job_outputs" in {finding.check for finding in wrong(outputs=["a"], scheduler="kubernetes")}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import pwd
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.run.answers import checked
-from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard_controller import planning, scheduler_clients
 from ansible.module_utils.trainyard_controller.run_folder import note_submitted
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job.schedulers import slurm as slurm_jobs
 from ansible.module_utils.trainyard_node.slurm import facts as slurm_facts
 from job_samples import make_request
 
@@ -32,9 +33,8 @@ def one(question, **given):
     return ask(question, {"login": given})["login"]
 
 
-def state_of(**given):
-    known = {"engine_id": "42", "world_size": 2, "rank_log": "rank_{rank}.log", "progress_pattern": "", "user": ""}
-    return one("slurm_state", **{**known, "login_host": "", "shared": False, **given})
+def state_of():
+    return one("slurm_state", engine_id="42")
 
 
 @pytest.fixture
@@ -52,13 +52,13 @@ def command(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def forgotten(command, tmp_path, capsys):
+def forgotten(command):
     """Return the state of a job that slurmctld has forgotten, with sacct's output from a file."""
 
-    def ask(output, **params):
+    def ask(output):
         command("scontrol", f'case "$*" in *hostnames*) echo n1; echo n3;; *) {UNKNOWN};; esac')
         command("sacct", f'cat "{OUTPUTS / output}"' if output else 'echo "accounting storage is disabled" >&2; exit 1')
-        return state_of(job_dir=str(tmp_path / "job"), **params)
+        return state_of()
 
     return ask
 
@@ -89,44 +89,16 @@ def test_another_job_of_the_same_number_is_not_a_restart():
     assert slurm_state.from_sacct(f"{header}\n") == slurm_state.from_sacct("") == {}
 
 
-def test_without_accounting_the_jobs_own_record_counts(forgotten, tmp_path):
+def test_without_accounting_a_forgotten_job_is_lost(forgotten):
     assert forgotten("")["state"] == "lost"
-    (tmp_path / "job/exits").mkdir(parents=True)
-    (tmp_path / "job/exits/job").write_text("3 1795300000.5\n")
-    job = forgotten("")
-    assert (job["state"], job["exit_code"], job["finished"]) == ("failed", "3:0", 1795300000.0)
 
 
-def test_progress_comes_from_a_shared_folder_or_a_step(command, tmp_path, capsys):
+def test_a_job_that_runs_is_planned_by_its_hosts_first(command):
     record = "JobId=42 JobState=RUNNING Reason=None Restarts=0 NodeList=n[1,3] StartTime=1795300000 EndTime=Unknown"
     command("scontrol", f'case "$*" in *hostnames*) echo n1; echo n3;; *) echo "{record}";; esac')
-    command("srun", f"touch {tmp_path}/asked; echo step 7/9 loss 0.5")
-    logs = tmp_path / "job/logs"
-    logs.mkdir(parents=True)
-    (logs / "rank_0.log").write_text("step 3/9 loss 0.7\n")
-    given = {"job_dir": str(tmp_path / "job"), "login_host": "login", "progress_pattern": DEFAULT_PATTERN}
-    job = state_of(**given, shared=True)
-    assert "printed" not in job["line"]
-    assert job["metrics"]["step"] == 3 and job["log_hosts"] == ["login"]
-    assert not (tmp_path / "asked").exists()
-    # If each node has its own folder, a step of the job reads it on the first node.
-    (logs / "rank_0.log").unlink()
-    job = state_of(**given)
-    assert job["metrics"]["step"] == 7 and job["log_hosts"] == ["login", "n1", "n3"]
-    # The last rank prints the progress of some programs.
-    command("srun", 'case "$*" in *--nodelist=n3*rank_1.log) echo step 8/9 loss 0.5;; *) echo loading;; esac')
-    assert state_of(**given, world_size=2)["metrics"]["step"] == 8
-
-
-def test_without_a_step_the_line_shows_what_rank_0_printed_last(command, tmp_path, capsys):
-    command("scontrol", 'echo "JobId=42 JobState=RUNNING Reason=None NodeList= StartTime=1795300000 EndTime=Unknown"')
-    logs = tmp_path / "job/logs"
-    logs.mkdir(parents=True)
-    given = {"job_dir": str(tmp_path / "job"), "login_host": "login", "progress_pattern": DEFAULT_PATTERN}
-    assert state_of(**given, shared=True)["line"].endswith("2/2 ranks running")
-    (logs / "rank_0.log").write_text("reading \x1b[31mshard 4\x1b[0m of 9\n\n")
-    (logs / "rank_1.log").write_text("nothing to do\n")
-    assert state_of(**given, shared=True)["line"].endswith("2/2 ranks running   rank 0 printed: reading shard 4 of 9")
+    job = state_of()
+    assert (job["state"], job["hosts"], job["requeued"]) == ("running", ["n1", "n3"], 0)
+    assert job["line"].endswith("its hosts check themselves and plan")
 
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -137,7 +109,6 @@ def cluster(command):
     """A cluster of three nodes, seen from its login host."""
     command("sinfo", "echo slurm-wlm 22.05.8")
     command("scontrol", f'cat "{OUTPUTS}/scontrol_show_$2.txt"')
-    command("srun", f'cat "{OUTPUTS}/srun_mpi_list.txt"')
 
 
 def test_the_facts_of_a_cluster_are_read(cluster, tmp_path):
@@ -146,7 +117,7 @@ def test_the_facts_of_a_cluster_are_read(cluster, tmp_path):
     assert facts["version"] == "22.05.8"
     assert [one["PartitionName"] for one in facts["partitions"]] == ["train"]
     assert [(node["NodeName"], node["Gres"]) for node in facts["nodes"]] == [(f"n{n}", "(null)") for n in (1, 2, 3)]
-    assert "pmix" in facts["mpi"] and facts["folder_writable"] is True
+    assert facts["folder_writable"] is True
     # No folder can be created below a file.
     (tmp_path / "file").write_text("")
     facts = one("slurm_probe", folder=str(tmp_path / "file/deeper"), **about)["facts"]
@@ -165,7 +136,7 @@ def test_the_folder_of_jobs_must_be_writable(cluster, tmp_path, monkeypatch, sha
     monkeypatch.setattr(slurm_facts, "call", note)
     one("slurm_probe", user=ME, folder=str(tmp_path), shared=shared)
     paths = [word for argv in calls for word in argv if word.startswith(str(tmp_path))]
-    assert paths and set(paths) == {f"{tmp_path}/jobs"}
+    assert paths and set(paths) == {f"{tmp_path}/hosts" if shared else f"{tmp_path}/jobs"}
 
 
 def test_a_cluster_that_does_not_answer_is_a_finding(command):
@@ -199,7 +170,12 @@ def test_a_job_is_planned_for_the_cluster(cluster, requested):
     assert made.findings == []
     assert (made.plan["launcher"], made.plan["engine"]["kind"], made.plan["engine"]["nodes"]) == ("direct", "slurm", 2)
     script = (made.run_dir / "job.sbatch").read_text()
-    assert "RATE" in script and (made.run_dir / "source.tar.gz").is_file()
+    packed = base64.b64decode(script.partition("\n#PROGRAM\n")[2])
+    with zipfile.ZipFile(io.BytesIO(packed)) as program:
+        request = json.loads(program.read("request.json"))
+        assert program.read("source.tar.gz") == (made.run_dir / "source.tar.gz").read_bytes()
+    assert request["where"]["node_env"] == {"n1": {"RATE": "1"}}
+    assert request["where"]["state_dir"] == made.plan["job_dir"].rpartition("/jobs/")[0]
     assert "scheduler slurm, launcher direct" in made.text and "job.sbatch" in made.text
 
 
@@ -231,14 +207,14 @@ def job(cluster, requested):
 def test_a_job_is_submitted(command, job, tmp_path):
     command("sbatch", f'cat >{tmp_path}/script; echo "warning: x"; echo "42;cluster"')
     slurm, run_dir = job
-    assert slurm.submit(run_dir, {}, {}) == {"engine_id": "42"}
+    assert slurm.submit({}, {}) == {"engine_id": "42"}
     assert (tmp_path / "script").read_text() == (run_dir / "job.sbatch").read_text()
     assert json.loads((run_dir / "submitted.json").read_text()) == {"format": 1, "engine_id": "42"}
 
 
 def test_slurms_own_reason_is_in_the_failure(command, job):
     command("sbatch", 'echo "sbatch: error: Invalid account" >&2; exit 1')
-    answer = job[0].submit(job[1], {}, {})
+    answer = job[0].submit({}, {})
     assert answer == {"failed": True, "msg": "Slurm rejects the job: sbatch: error: Invalid account"}
 
 
@@ -252,37 +228,68 @@ def test_a_job_is_canceled_once(command, job, tmp_path):
     assert slurm.end(check=False) == {"changed": False}
 
 
-def test_the_script_of_a_job_gives_its_ranks_time_to_save_and_cancels_it(command, job, tmp_path, monkeypatch):
-    monkeypatch.setattr(slurm_jobs, "_ASK_S", -40.0)
-    log = tmp_path / "log"
-    command("scontrol", f'grep -qsxe "$(cat {tmp_path}/ends)" {log} && echo JobState=CANCELLED || cat {tmp_path}/state')
-    command("scancel", f'echo "$*" >>{log}')
-    slurm, _ = job
-    ask, end = "--batch --signal=USR2 42", "42"
-    for state, ends, called in (
-        ("RUNNING", ask, [ask]),
-        # The script does not end it.
-        ("RUNNING", end, [ask, end]),
-        ("PENDING", end, [end]),
-    ):
-        (tmp_path / "state").write_text(f"JobId=42 JobState={state}\n")
-        (tmp_path / "ends").write_text(ends)
-        log.unlink(missing_ok=True)
-        assert slurm.end(check=False) == {"changed": True}
-        assert log.read_text().splitlines() == called
+RUNNING = "JobId=42 JobState=RUNNING Reason=None Restarts={} NodeList=n1 StartTime=1795300000 EndTime=Unknown"
 
 
-def test_state_logs_and_exits_of_a_job(command, job):
-    slurm, _ = job
-    folder = Path(slurm.plan["job_dir"])
-    record = "JobId=42 JobState=FAILED Reason=None NodeList=n[1,3] StartTime=1795300000 EndTime=1795300060"
-    command("scontrol", f'case "$*" in *hostnames*) echo n1; echo n3;; *) echo "{record}";; esac')
+@pytest.fixture
+def started(command, job, requested):
+    """Have Slurm run the job, whose only host n1 is this machine, and return what the host writes down as its plan."""
+
+    def start(restarts=0, **changes):
+        command("scontrol", f'case "$*" in *hostnames*) echo n1;; *) echo "{RUNNING.format(restarts)}";; esac')
+        command("srun", f'shift 6; {sys.executable} -c "{STEP}" "$@"')
+        slurm, _ = job
+        folder = Path(slurm.plan["job_dir"].replace("@host@", "n1"))
+        folder.mkdir(parents=True, exist_ok=True)
+        made = {**sample_plan(slurm.plan, folder), "run": restarts, **changes}
+        (folder / "plan.json").write_text(json.dumps(made))
+        return slurm
+
+    return start
+
+
+# A step of the job on this machine: the agent answers, as the program of the job does there.
+STEP = (
+    f"import json, sys; sys.path.insert(0, '{Path(__file__).resolve().parents[4]}'); "
+    "from module_utils.trainyard_node import agent; print('a login says hello'); "
+    "print(json.dumps(agent.answer(sys.argv[5], json.load(sys.stdin), 60)))"
+)
+
+
+def sample_plan(plan, folder):
+    """Return a plan that the hosts of an allocation could have made."""
+    node = {"host": "n1", "address": "10.0.0.1", "interface": "eth0", "node_rank": 0, "devices": [], "ranks": [0, 1]}
+    given = {name: value for name, value in plan.items() if name not in ("engine", "launch")}
+    return {
+        **given, "job_dir": str(folder), "head": {"host": "n1", "address": "10.0.0.1", "port": 29500}, "candidates": [],
+        "nodes": [{**node, "processes": [], "files": []}],
+    }  # fmt: skip
+
+
+def test_the_plan_of_the_hosts_becomes_that_of_the_run(started):
+    slurm = started()
     state = slurm.state(waits=True)
-    assert (state["state"], state["hosts"], state["log_hosts"]) == ("failed", ["n1", "n3"], ["login"])
-    assert slurm.logs(state, 1 << 20) == ([{"logs": {}, "exits": []}], "")
-    for name, content in (("logs/rank_1.log", "lost\n"), ("exits/rank_1.exit", "rank_1 n2 1 137 1763.5\n")):
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_text(content)
-    (found,), _ = slurm.logs(state, 1 << 20)
-    assert base64.b64decode(found["logs"]["rank_1.log"]) == b"lost\n"
-    assert [(end["rank"], end["host"], end["signal"]) for end in found["exits"]] == [(1, "n2", 9)]
+    assert slurm.planned(state)
+    saved = json.loads((slurm.run_dir / "plan.json").read_text())
+    assert [node["host"] for node in saved["nodes"]] == ["n1"] and saved["engine"]["id"] == "42"
+    assert saved["asked_by"] == "launch.yml"
+    # The job is in the queue again: the hosts that it had say nothing about its next run.
+    again = started(restarts=1, nodes=[])
+    assert not again.planned(again.state(waits=True))
+
+
+@pytest.mark.parametrize("changes", [{"job_id": "other-1"}, {"nodes": 3}, {"world_size": "many"}])
+def test_a_plan_that_is_none_or_of_another_job_is_not_taken(started, changes):
+    slurm = started(**changes)
+    assert not slurm.planned(slurm.state(waits=True))
+
+
+def test_hosts_that_share_a_folder_answer_by_steps_and_after_the_end_by_their_records(started, command):
+    slurm = started()
+    slurm.state(waits=True)
+    about = {"job_id": slurm.plan["job_id"], "job_dir": slurm.plan["job_dir"]}
+    assert slurm.ask("state", {"n1": about})["n1"]["known"] is False
+    command("srun", "echo no such host >&2; exit 1")
+    assert slurm.ask("state", {"n1": about})["n1"] == {"failed": True, "msg": "no such host"}
+    command("scontrol", "echo JobId=42 JobState=COMPLETED Reason=None NodeList=n1")
+    assert slurm.ask("state", {"n1": about})["n1"]["known"] is False
