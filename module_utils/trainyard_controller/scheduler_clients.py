@@ -42,7 +42,10 @@ _LOGS_S = 300.0
 _STEP_S = 30.0
 # The log of a job's script, and what stays of our own plan when the hosts have planned.
 _LOG = "slurm.log"
-_OURS = ("launch", "asked_by", "source_left_out", "check", "trainyard_format", "format")
+_OURS = (
+    *("launch", "asked_by", "source_left_out", "check", "format", "job_name", "launcher", "rank_log", "timeout_s"),
+    *("max_restarts", "progress_pattern", "secret_env"),
+)
 
 
 def probe_slurm(host: str, about: Mapping[str, Any], ask: Ask, limit: str = "") -> tuple[Answer, list[Finding]]:
@@ -132,7 +135,9 @@ class Slurm:
             made = json.loads(answer.get("plan") or "{}", parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             return
-        if not made or misfit(made, plan_shape.PLAN) or (made["job_id"], made.get("run")) != (self.plan["job_id"], run):
+        # Any process of the job's user may have written it: nothing of another job or folder becomes this one's.
+        same = made and not misfit(made, plan_shape.PLAN) and made.get("run") == run
+        if not same or any(made[name] != self.plan[name] for name in ("job_id", "job_dir")):
             return
         engine = {**self.plan["engine"], "id": self._engine["engine_id"]}
         ours = {name: self.plan[name] for name in _OURS if name in self.plan}
@@ -227,3 +232,9 @@ def external_job(plan: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Slurm | K
     if plan["engine"]["kind"] == "slurm":
         return Slurm(plan, run_dir, ask)
     return Kubernetes(scheduler_of(plan, runs_dir), run_dir)
+
+
+def asked_of(plan: Mapping[str, Any], run_dir: Path, ask: Ask) -> Ask:
+    """Return how to ask the nodes of a job: over ssh, or those of Slurm's that share a folder from its login host."""
+    job = external_job(plan, run_dir.parent, ask) if "engine" in plan else None
+    return job.ask if isinstance(job, Slurm) else ask

@@ -17,6 +17,7 @@ from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.run_folder import write_whole
 from ansible.module_utils.trainyard_controller.saved_state import read_plan
+from ansible.module_utils.trainyard_controller.scheduler_clients import asked_of
 from ansible.module_utils.trainyard_node.job.run.stacks import SAMPLES
 
 
@@ -26,12 +27,12 @@ class ActionModule(Documented):
         plan = read_plan(run_dir)
         if "engine" in plan and not plan["nodes"]:
             kind = plan["engine"]["kind"]
-            found = f"{plan['job_id']} runs on {kind}, where trainyard has no process of its own on the nodes"
-            raise UnusableError(f"{found}; expected a job with job_scheduler: ssh")
+            found = f"{plan['job_id']} is a job of {kind}, and no monitor of trainyard is known on its nodes"
+            raise UnusableError(f"{found}; expected a job with job_scheduler: ssh, or one that runs under Slurm")
         samples = max(SAMPLES, given["seconds"])
         shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "looks": samples}
         nodes: dict[str, Any] = {host: {} for host in spares.hosts(plan)}
-        answers = self.fan_out().ask("stacks", nodes, shared, limit_s=60 + 2 * samples)
+        answers = asked_of(plan, run_dir, self.fan_out().ask)("stacks", nodes, shared, limit_s=60 + 2 * samples)
         ranks = {host: answer["ranks"] for host, answer in answers.items() if "ranks" in answer}
         silent = {host: reason(answer) or "no answer" for host, answer in answers.items() if host not in ranks}
         if not any(ranks.values()):

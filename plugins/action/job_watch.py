@@ -17,6 +17,7 @@ from ansible.module_utils.trainyard_controller.fan_out import FanOut, end_visits
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.live_page import LivePage
 from ansible.module_utils.trainyard_controller.saved_state import read_plan
+from ansible.module_utils.trainyard_controller.scheduler_clients import Ask, asked_of
 from ansible.module_utils.trainyard_controller.watching import ExternalWatch, LeftError, Lines, OverSsh, Watched, follow
 
 
@@ -26,15 +27,19 @@ class ActionModule(Documented):
         plan = read_plan(run_dir)
         nodes = self.fan_out()
         lines, page, show = None, None, self._display.display
+
+        def asking(fan_out: FanOut) -> Ask:
+            return asked_of(plan, run_dir, fan_out.ask)
+
         findings = log_lines.findings(plan, given["follow"], given["live"])
         if findings:
             raise FindingsError(findings, "{count} {findings}: the job goes on, and is not watched.")
         if given["follow"] not in (None, ""):
             logs = log_lines.logs(plan, log_lines.parse_ranks(given["follow"], plan["world_size"])[0])
             # The head is queried for lines and for the job at the same time, so lines need their own connections.
-            lines = Lines(plan, logs, self.fan_out().ask)
+            lines = Lines(plan, logs, asking(self.fan_out()))
         if given["live"]:
-            page = LivePage(plan, run_dir, nodes.ask)
+            page = LivePage(plan, run_dir, asking(nodes))
             show(f"  page        {page.path}")
 
         def watched(fan_out: FanOut) -> Watched:

@@ -69,7 +69,7 @@ def test_words_stay_what_they_are_on_one_line():
 
 
 def test_no_value_becomes_a_line_of_the_script(tmp_path):
-    """What a job file gives is in the packed program, but for the options of sbatch and the folder."""
+    """The script has of a job file the options of sbatch and the folder; the packed program has the rest."""
     given = {"job_env": {"EVIL": EVIL}, "job_command": ["true", "a\n#PROGRAM\nb"], "job_venv": EVIL,
              "job_data": [EVIL], "job_network": EVIL, "job_folder": f"{tmp_path}/x'$(touch owned)"}  # fmt: skip
     assert "job_packages" in named(planned(job_packages=[EVIL])[1])

@@ -59,10 +59,12 @@ def logs(plan: Mapping[str, Any], ranks: Sequence[int]) -> dict[str, dict[str, i
 
 
 def too_far(plan: Mapping[str, Any], nodes: int, check: str, fewer: str) -> list[Finding]:
-    """Find nodes that cannot be visited every second: those of a scheduler, or too many."""
-    if "engine" in plan:
-        found, expected = f"a job of {plan['engine']['kind']}", "a job of trainyard's own nodes (job_scheduler: ssh)"
-        action = f"leave {check} out; logs.yml brings the logs, and the report as it is then"
+    """Find nodes that cannot be visited every second: those that a scheduler has yet to choose, or too many."""
+    if "engine" in plan and not plan["nodes"]:
+        kind = plan["engine"]["kind"]
+        found, expected = f"a job of {kind}, whose nodes are not known", "a job whose nodes have their monitors"
+        later = f"; watch.yml takes it once the job runs under {kind}" if kind == "slurm" else ""
+        action = f"leave {check} out{later}; logs.yml brings the logs, and the report as it is then"
         return [Finding(check, found, expected, action)]
     if nodes > MAX_NODES:
         expected = f"at most {MAX_NODES}, as each is visited again and again"

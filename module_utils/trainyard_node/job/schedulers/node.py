@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scheduler starts once on each host of an allocation (trainyard_node/allocated.py).
+"""Run the job on a host of an allocation, where a scheduler has started the program (trainyard_node/allocated.py).
 
 The first host plans for all (launch.py); from then on each host has its monitor, as over ssh, and nothing knows the
 scheduler. The program ends when its monitor has ended: after the last process of a step, Slurm kills what is left.
@@ -31,6 +31,8 @@ MEETING = "TRAINYARD_MEETING"
 # Exit statuses: the job failed; it cannot run here (EX_CONFIG); another run may succeed on other hosts (EX_TEMPFAIL).
 FAILED, UNFIT, AGAIN, STOPPED = 1, 78, 75, 143
 _POLL_S = 5.0
+# The variable with the file in which the job's script reads how the job ended: srun's status is that of any host.
+STATUS = "TRAINYARD_STATUS"
 _DISCARD_PORT = 9
 
 
@@ -60,7 +62,7 @@ async def _run() -> int:
     address, port, token = os.environ.pop(MEETING).split()
     allocation = of_slurm(os.environ)
     ended = asyncio.Event()
-    # Of the two SIGTERM that Slurm sends at the end of a job's time, the second one means the same.
+    # At the end of a job's time Slurm sends SIGTERM twice, and the second one means the same.
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     # The job's monitor becomes a child of this process.
@@ -90,7 +92,10 @@ async def _lead(first: First, allocation: Allocation, address: str, ended: async
     job_dir = Path(plan.placement.job_dir.replace(HOST, allocation.host))
     write_json(job_dir / "plan.json", launch.recorded(plan, allocation.run))
     first.tell({"job_dir": plan.placement.job_dir, "job_id": plan.placement.job_id})
-    return await _stay(job_dir, plan.placement.job_id, ended)
+    status = await _stay(job_dir, plan.placement.job_id, ended)
+    with contextlib.suppress(KeyError, OSError):
+        Path(os.environ[STATUS]).write_text(f"{status}\n")
+    return status
 
 
 def _show(text: str) -> None:
@@ -146,9 +151,12 @@ def _let_go_of_output() -> None:
 
 
 def status_of(end: dict[str, Any]) -> int:
-    """Return the exit status for how a job ended; AGAIN where other hosts might mend it."""
+    """Return the exit status for how a job ended; AGAIN where other hosts might mend it.
+
+    A host that another has replaced says nothing about the job.
+    """
     state, kind = end.get("state"), (end.get("failure") or {}).get("kind")
-    if state == "succeeded":
+    if state == "succeeded" or kind == "replaced":
         return 0
     if state == "stopped":
         return STOPPED

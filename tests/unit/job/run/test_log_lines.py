@@ -49,8 +49,10 @@ def test_the_plan_shows_what_cannot_be_followed():
     assert following.findings(PLAN, 0, live=False) == []
     (finding,) = following.findings(PLAN, "5", live=False)
     assert finding.found == "'5'"
-    findings = following.findings({**PLAN, "engine": {"kind": "slurm"}}, "all", live=True)
+    findings = following.findings({**PLAN, "nodes": [], "engine": {"kind": "slurm"}}, "all", live=True)
     assert [finding.check for finding in findings] == ["follow", "live"]
+    # Its hosts have planned, and have monitors.
+    assert following.findings({**PLAN, "engine": {"kind": "slurm"}}, "all", live=True) == []
 
 
 def test_only_complete_lines_are_read_and_of_a_bar_its_last_state():

@@ -83,6 +83,7 @@ def test_paths_below_a_shared_folder_have_the_name_of_the_host():
         ({"state": "timed_out", "failure": {"kind": "timed_out"}}, node.FAILED),
         ({"state": "failed", "failure": {"kind": "exit"}}, node.FAILED),
         ({"state": "failed", "failure": {"kind": "not_back"}}, node.AGAIN),
+        ({"state": "failed", "failure": {"kind": "replaced"}}, 0),
         ({}, node.FAILED),
     ],
 )
@@ -193,7 +194,8 @@ def allocated(tmp_path, job_id):
         env = {**STEP, "SLURM_STEP_NODELIST": "n1", "SLURM_JOB_NODELIST": "n1", "SLURM_NODEID": "0", "PATH": os.defpath}
         env["SLURM_RESTART_COUNT"] = str(run)
         met = subprocess.run([*argv, "meeting"], env=env, capture_output=True, text=True, check=True).stdout
-        return subprocess.Popen([*argv, "node"], env={**env, node.MEETING: met}, stdout=subprocess.PIPE, text=True)
+        env |= {node.MEETING: met, node.STATUS: str(tmp_path / f"status{run}")}
+        return subprocess.Popen([*argv, "node"], env=env, stdout=subprocess.PIPE, text=True)
 
     yield start
     processes.end(job_id, grace_s=0.0)
@@ -211,6 +213,7 @@ def test_a_job_runs_in_its_allocation_and_again_when_it_is_requeued(allocated, f
     # The logs and what the job saved are still there, and the program is gone.
     assert (folder / "logs/rank_0.log").read_text().count("[]\n") == 2
     assert (folder / "source/checkpoint").read_text() == "step 7"
+    assert [(tmp_path / f"status{run}").read_text() for run in (0, 1)] == ["0\n", f"{node.FAILED}\n"]
     assert not (tmp_path / "here0").exists() and not (tmp_path / "here1").exists()
 
 

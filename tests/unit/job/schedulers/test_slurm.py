@@ -112,7 +112,7 @@ def test_the_script_carries_the_program_and_what_the_hosts_plan_from():
     assert (
         HIDDEN["job_events_secret"] not in json.dumps(request) and request["job"]["job_command"] == GIVEN["job_command"]
     )
-    # What a host writes lies below its own name.
+    # Each host writes below its own name.
     assert request["where"]["state_dir"] == "/shared/hosts/@host@"
     assert ", packed)" in plan.describe()
 

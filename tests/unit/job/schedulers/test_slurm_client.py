@@ -261,7 +261,7 @@ def sample_plan(plan, folder):
     node = {"host": "n1", "address": "10.0.0.1", "interface": "eth0", "node_rank": 0, "devices": [], "ranks": [0, 1]}
     given = {name: value for name, value in plan.items() if name not in ("engine", "launch")}
     return {
-        **given, "job_dir": str(folder), "head": {"host": "n1", "address": "10.0.0.1", "port": 29500}, "candidates": [],
+        **given, "head": {"host": "n1", "address": "10.0.0.1", "port": 29500}, "candidates": [],
         "nodes": [{**node, "processes": [], "files": []}],
     }  # fmt: skip
 
@@ -278,7 +278,7 @@ def test_the_plan_of_the_hosts_becomes_that_of_the_run(started):
     assert not again.planned(again.state(waits=True))
 
 
-@pytest.mark.parametrize("changes", [{"job_id": "other-1"}, {"nodes": 3}, {"world_size": "many"}])
+@pytest.mark.parametrize("changes", [{"job_id": "other-1"}, {"job_dir": "/root"}, {"nodes": 3}, {"world_size": "many"}])
 def test_a_plan_that_is_none_or_of_another_job_is_not_taken(started, changes):
     slurm = started(**changes)
     assert not slurm.planned(slurm.state(waits=True))
