@@ -42,6 +42,8 @@ EQUAL_S = 7.5
 ELECTION_S = 90.0
 # Interval of the check for an interrupt, in seconds.
 INTERRUPTED_S = 0.2
+# Shortest time between two queries of a scheduler, in seconds.
+POLL_S = 3.0
 # Maximum silence of a scheduler, in seconds; the job goes on then.
 GIVE_UP_SCHEDULER_S = 60.0
 
@@ -139,22 +141,23 @@ class ExternalWatch:
         self._nodes: OverSsh | None = None
 
     def read(self, wait_s: float) -> Mapping[str, Any]:
-        """Query the scheduler, the first time at once."""
-        if self._polled:
-            time.sleep(max(3.0, wait_s))
-        self._polled = True
+        """Query the scheduler, the first time at once, or the nodes of a job that runs."""
         if self._nodes is not None:
             found = self._nodes.read(wait_s)
             if found.get("state") == "running":
                 return found
+        elif self._polled:
+            time.sleep(max(POLL_S, wait_s))
+        self._polled = True
         found = self._job.state(waits=True)
-        if isinstance(self._job, Slurm) and found.get("state") == "running" and self._job.planned(found):
-            if self._nodes is not None:
-                # Slurm needs a moment to end the job, or to put it into the queue again.
-                return {**found, "line": ""}
-            self._nodes = OverSsh(self._job.plan, self._job.ask)
-        else:
-            self._nodes = None
+        runs = isinstance(self._job, Slurm) and found.get("state") == "running" and self._job.planned(found)
+        if runs and self._nodes is not None:
+            # Slurm needs a moment to end the job, or to put it into the queue again.
+            time.sleep(POLL_S)
+            return {**found, "line": ""}
+        self._nodes = OverSsh(self._job.plan, self._job.ask) if runs and isinstance(self._job, Slurm) else None
+        if self._nodes is not None:
+            return self._nodes.read(0.0)
         if "state" not in found and not found.get("unreachable"):
             # Its logs are collected from there, which reports why.
             return {"state": "unknown", "line": ""}
