@@ -104,10 +104,14 @@ class Slurm:
         return {host: _answer(question, found["answers"].get(host, ""), host) for host in own}
 
     def submit(self, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
-        """Submit the script with sbatch. The plan rejects secrets before."""
-        del secret_env, secret_files
-        script = (self.run_dir / SCRIPT).read_text()
-        return self._call("slurm_submit", _SUBMIT_S, script=script, user=self._user)
+        """Submit the script with sbatch. Secrets lie beside the hosts' folders; the plan rejects files of secrets."""
+        del secret_files
+        about = {"user": self._user, "secrets": {self._secrets: dict(secret_env)} if self._secrets else {}}
+        return self._call("slurm_submit", _SUBMIT_S, script=(self.run_dir / SCRIPT).read_text(), **about)
+
+    @property
+    def _secrets(self) -> str:
+        return str(self._engine["settings"].get("secrets") or "")
 
     @property
     def _user(self) -> str:
@@ -154,7 +158,8 @@ class Slurm:
 
     def end(self, *, check: bool) -> Answer:
         """Cancel it, and wait for its end."""
-        return self._call("slurm_end", _END_S, engine_id=self._engine["engine_id"], check=check, user=self._user)
+        about = {"user": self._user, "secrets": self._secrets}
+        return self._call("slurm_end", _END_S, engine_id=self._engine["engine_id"], check=check, **about)
 
 
 def _answer(question: str, text: str, host: str) -> Answer:

@@ -13,7 +13,7 @@ from ..trainyard.job.schedulers.records import Source, SubmittedPlan, Where
 from . import agent_code, templates
 
 # Variables that are for the controller alone, or secret.
-_KEPT = ("job_registry_auth", "job_events_secret", "job_secret_env", "job_rank_table", "job_kubeconfig")
+_KEPT = ("job_registry_auth", "job_events_secret", "job_rank_table", "job_kubeconfig")
 # Characters of a line of base64.
 _WIDTH = 76
 
@@ -39,5 +39,6 @@ def _program(plan: SubmittedPlan, job: Mapping[str, Any], where: Where, mpi_pref
         chosen["job_devices"] = "none"
     about = {**dataclasses.asdict(where), "state_dir": plan.job_dir.rpartition("/jobs/")[0]}
     # Values of Ansible's own types are text.
-    request = json.loads(json.dumps({"job": chosen, "where": about, "mpi_prefix": mpi_prefix}, default=str))
+    request = {"job": chosen, "where": about, "mpi_prefix": mpi_prefix, "secrets": plan.settings.get("secrets", "")}
+    request = json.loads(json.dumps(request, default=str))
     return agent_code.allocated(request, source.archive)

@@ -279,11 +279,11 @@ def slurm_probe(*, user: str, folder: str, shared: bool) -> Answer:
     return probe(user, folder, shared)
 
 
-def slurm_submit(*, script: str, user: str) -> Answer:
-    """Submit a script to Slurm; return `engine_id`, the number of the job."""
+def slurm_submit(*, script: str, user: str, secrets: dict[str, dict[str, str]]) -> Answer:
+    """Submit a script to Slurm; return `engine_id`, the number of the job. `secrets` are files for its hosts."""
     from .job.schedulers.slurm import submit
 
-    return {"engine_id": submit(script, user)}
+    return {"engine_id": submit(script, user, secrets)}
 
 
 def slurm_state(**job: Any) -> Answer:
@@ -312,11 +312,14 @@ def slurm_ask(
     return {"answers": ask_hosts(job, question, arguments, limit_s, QUESTIONS[question])}
 
 
-def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
-    """Cancel a job of Slurm, and wait until it has ended."""
-    from .job.schedulers.slurm import end
+def slurm_end(*, engine_id: str, user: str, check: bool, secrets: str) -> Answer:
+    """Cancel a job of Slurm, wait until it has ended, and remove its file of `secrets`, if any."""
+    from .job.schedulers.slurm import end, forget
 
-    return {"changed": end(engine_id, user, check=check)}
+    changed = end(engine_id, user, check=check)
+    if secrets and not check:
+        forget(secrets, user)
+    return {"changed": changed}
 
 
 def verify(*, tree: str, address: str, **options: Any) -> Answer:

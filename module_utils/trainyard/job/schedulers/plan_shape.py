@@ -66,7 +66,7 @@ def _place(value: Any) -> None:
         raise ValueError(value)
 
 
-_SLURM = {"shared": bool, "user": str, "?renamed": str}
+_SLURM = {"shared": bool, **dict.fromkeys(("user", "?renamed", "?secrets"), str)}
 _KUBERNETES = {
     "resource": Is(tuple(RESOURCES)),
     **dict.fromkeys(("api_version", "name", "namespace", "kubeconfig", "context", "container"), str),

@@ -58,7 +58,11 @@ def plan(
         ranks_per_node=job.ranks_per_node or devices or 1,
         job_dir=f"{state_dir(job.slurm.folder, where.state_dir)}/jobs/{where.job_id}",
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
-        settings={"shared": bool(job.slurm.folder), "user": where.user},
+        settings={
+            "shared": bool(job.slurm.folder),
+            "user": where.user,
+            **({"secrets": f"{job.slurm.folder}/secrets-{where.job_id}.json"} if job.secret_env else {}),
+        },
         notes=(_CHECKED, *([one_copy_text(job.one_copy)] if job.one_copy else ())),
     )
     findings += [*wrong, *slurm_fit.findings(drafted, facts, gres, where)]
@@ -120,9 +124,9 @@ def _unsupported(job: Job) -> list[Finding]:
     findings = []
     # With TLS, its passwords are among the secrets, and TLS has its own finding.
     secrets = [name for name in job.secret_env if not job.tls or name not in PASSWORD_VARIABLES.values()]
-    if secrets:
-        expected = "no secrets: Slurm stores the script of a job and sends its environment between hosts"
-        action = "let the program read them from a file of the user on a file system that all nodes have"
+    if secrets and not job.slurm.folder:
+        expected = "job_folder, where the hosts find them: Slurm stores the script of a job and its environment"
+        action = "set job_folder to a folder that all nodes share, or let the program read them from a file of the user"
         findings.append(Finding("job_secret_env", ", ".join(secrets), expected, action))
     if job.tls:
         expected = "false: certificates of a job reach its nodes over ssh only"

@@ -57,6 +57,8 @@ class Request:
     where: Where
     mpi_prefix: str
     archive: bytes
+    # The file with the values of job_secret_env, or "".
+    secrets: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> Request:
@@ -64,7 +66,15 @@ class Request:
         given = read_object(folder / "request.json")
         # The plan is made now, which may be days after the job was submitted.
         where = replace(Where(**given["where"]), created=time.strftime("%Y-%m-%dT%H:%M:%S%z"))
-        return cls(given["job"], where, given["mpi_prefix"], (folder / "source.tar.gz").read_bytes())
+        archive = (folder / "source.tar.gz").read_bytes()
+        return cls(given["job"], where, given["mpi_prefix"], archive, given.get("secrets", ""))
+
+    def secret_env(self) -> dict[str, str]:
+        """Return the values of job_secret_env. Raises CannotRunError without their file."""
+        found = read_object(self.secrets) if self.secrets else {}
+        if self.secrets and set(found) != set(self.job.get("job_secret_env") or ()):
+            raise CannotRunError(f"{self.secrets} lacks values of job_secret_env: launch the job again")
+        return {name: str(value) for name, value in found.items()}
 
     @cached_property
     def source(self) -> Source:
@@ -169,7 +179,7 @@ def _start(request: Request, plan: JobPlan, ask: Ask, again: bool) -> None:
         "files": made["files"],
         "user": request.where.user,
         "token": secrets.token_urlsafe(30),
-        "secret_env": {},
+        "secret_env": request.secret_env(),
         "secret_files": {},
         "again": again,
     }

@@ -116,13 +116,16 @@ class Other:
         self.host, self._token = host, token
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        # When the connection to the first host ended, on the monotonic clock.
+        self.lost_s: float | None = None
 
     async def attend(self, address: str, port: int) -> Answer:
         """Join the first host; return what it says in the end, {} if it was lost before. Raises OSError without it."""
         deadline = time.monotonic() + JOIN_S
         while True:
             try:
-                await connections.connect(self._token, self.host, (address, port), self._receive, self._closed)
+                made = await connections.connect(self._token, self.host, (address, port), self._receive, self._closed)
+                made.keep_alive()
                 break
             except (OSError, asyncio.TimeoutError):
                 if time.monotonic() > deadline:
@@ -131,6 +134,7 @@ class Other:
         return await self._told
 
     def _closed(self, _: Connection) -> None:
+        self.lost_s = time.monotonic()
         if not self._told.done():
             self._told.set_result({})
 

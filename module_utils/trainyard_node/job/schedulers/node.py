@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ MEETING = "TRAINYARD_MEETING"
 # Exit statuses: the job failed; it cannot run here (EX_CONFIG); another run may succeed on other hosts (EX_TEMPFAIL).
 FAILED, UNFIT, AGAIN, STOPPED = 1, 78, 75, 143
 _POLL_S = 5.0
+# At the end of a job all programs leave within this time, in seconds: a first host that left earlier was lost.
+ALONE_S = 10.0
 # The variable with the file in which the job's script reads how the job ended: srun's status is that of any host.
 STATUS = "TRAINYARD_STATUS"
 _DISCARD_PORT = 9
@@ -68,7 +71,7 @@ async def _run() -> int:
     # The job's monitor becomes a child of this process.
     processes.adopt()
     if allocation.place:
-        return await _follow(Other(allocation.host, token), (address, int(port)), ended)
+        return await _follow(Other(allocation.host, token), (address, int(port)), allocation.run, ended)
     others = allocation.hosts[1:]
     first = First(allocation.host, others, token)
     await first.open(address, int(port))
@@ -104,7 +107,7 @@ def _show(text: str) -> None:
         print(f"trainyard: {line}", flush=True)
 
 
-async def _follow(other: Other, where: tuple[str, int], ended: asyncio.Event) -> int:
+async def _follow(other: Other, where: tuple[str, int], run: int, ended: asyncio.Event) -> int:
     told: dict[str, Any] = {}
     try:
         told = await other.attend(*where)
@@ -112,7 +115,24 @@ async def _follow(other: Other, where: tuple[str, int], ended: asyncio.Event) ->
         _show(f"the first host does not answer at {where[0]}:{where[1]}: {error or 'no answer in time'}")
     if "job_dir" not in told:
         return UNFIT
-    return await _stay(Path(told["job_dir"].replace(HOST, other.host)), told["job_id"], ended)
+    status = await _stay(Path(told["job_dir"].replace(HOST, other.host)), told["job_id"], ended)
+    most = int(launch.Request.read(Path(sys.argv[0])).job.get("job_max_restarts") or 0)
+    command = leaving(status, other.lost_s, time.monotonic(), run < most, os.environ.get("SLURM_JOB_ID", ""))
+    if command:
+        # The last act: Slurm ends this program with the job.
+        with contextlib.suppress(OSError):
+            await (await asyncio.create_subprocess_exec(*command)).wait()
+    return status
+
+
+def leaving(status: int, lost_s: float | None, now_s: float, may_again: bool, engine_id: str) -> list[str]:
+    """Return the command that ends the allocation after its first host was lost, `lost_s` on the monotonic clock.
+
+    With that host the job's script and srun are gone, and Slurm would let the job run until its time is up (--no-kill).
+    """
+    if lost_s is None or now_s - lost_s < ALONE_S or not engine_id:
+        return []
+    return ["scontrol", "requeue", engine_id] if status == AGAIN and may_again else ["scancel", engine_id]
 
 
 async def _stay(job_dir: Path, job_id: str, ended: asyncio.Event) -> int:

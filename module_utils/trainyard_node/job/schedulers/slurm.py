@@ -7,11 +7,14 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from ....trainyard.findings.shapes import TIME, misfit
 from ....trainyard.job.run.progress import clock
 from ....trainyard.slurm import state as slurm_state
+from ...machine import as_user
+from ...machine.json_files import write_json
 from ...slurm.commands import SlurmError, call, hosts_of, show, wait_until_ended
 
 # Time for a job to end, in seconds: Slurm sends SIGKILL KillWait (30 s) after SIGTERM.
@@ -21,14 +24,36 @@ _PLANS = "its hosts check themselves and plan"
 STEPS, _STEP_S = 16, 20.0
 
 
-def submit(script: str, user: str) -> str:
-    """Submit a script and return the job's number. Raises SlurmError with Slurm's own reason."""
+def submit(script: str, user: str, secrets: Mapping[str, Any]) -> str:
+    """Submit a script and return the job's number. Raises SlurmError with Slurm's own reason.
+
+    `secrets` has the content of a file for the job's hosts, by its path.
+    """
+    owner = as_user.named(user)
+    for path, content in secrets.items():
+        as_user.run(owner, _write_private, path, content)
     try:
         output = call(["sbatch", "--parsable"], user, script)
     except SlurmError as error:
+        for path in secrets:
+            forget(path, user)
         raise SlurmError(f"Slurm rejects the job: {error}") from error
     # `42`, or `42;cluster` where there are several.
     return output.strip().splitlines()[-1].split(";")[0]
+
+
+def _write_private(path: str, content: Mapping[str, str]) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content, 0o600)
+
+
+def forget(path: str, user: str) -> None:
+    """Remove the file of a job's secrets."""
+    as_user.run(as_user.named(user), _unlink, path)
+
+
+def _unlink(path: str) -> None:
+    Path(path).unlink(missing_ok=True)
 
 
 def end(engine_id: str, user: str, *, check: bool = False) -> bool:

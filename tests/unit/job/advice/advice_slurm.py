@@ -81,9 +81,8 @@ CASES = {
     "secrets with Slurm": lambda _: (
         slurm(secret_env=["TOKEN"]),
         {
-            "let the program read them from a file of the user on a file system that all nodes have": {
-                "secret_env": None
-            }
+            "set job_folder to a folder that all nodes share": {"folder": "/shared"},
+            "let the program read them from a file of the user": {"secret_env": None},
         },
     ),
     "TLS with Slurm": lambda _: (

@@ -92,6 +92,22 @@ def test_only_a_failure_of_hosts_asks_for_other_hosts(end, status):
     assert set(KINDS) >= OF_HOSTS
 
 
+@pytest.mark.parametrize(
+    ("status", "lost_s", "may_again", "command"),
+    [
+        (0, None, True, []),
+        # All leave at the end of the job.
+        (0, 95.0, True, []),
+        (0, 40.0, True, ["scancel", "7"]),
+        (node.FAILED, 40.0, True, ["scancel", "7"]),
+        (node.AGAIN, 40.0, True, ["scontrol", "requeue", "7"]),
+        (node.AGAIN, 40.0, False, ["scancel", "7"]),
+    ],
+)
+def test_hosts_that_are_left_alone_end_their_allocation(status, lost_s, may_again, command):
+    assert node.leaving(status, lost_s, 100.0, may_again, "7") == command
+
+
 def meet(answers, *asks):
     """Have n1 ask n2 and itself over a real connection; `answers` are what a question says by host."""
 
@@ -145,7 +161,7 @@ def test_the_first_host_asks_all_and_takes_no_stranger_for_one(impatient):
 
 PROGRAM = """
 import os, signal, sys, time
-print(sorted(name for name in os.environ if name.startswith(("SLURM", "TRAINYARD_MEETING"))), flush=True)
+print(sorted(name for name in os.environ if name.startswith(("SLURM", "TRAINYARD_MEETING", "SECRET"))), flush=True)
 if sys.argv[1] == "saves":
     signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), sys.exit(0)))
     open("up", "w").close()
@@ -170,7 +186,7 @@ def folder(tmp_path, job_id):
 def allocated(tmp_path, job_id):
     """Start the program of a job on an allocation of one host, this machine, as srun would."""
 
-    def start(*words, run=0, **job):
+    def start(*words, run=0, secrets="", **job):
         content, text = io.BytesIO(), PROGRAM.encode()
         with tarfile.open(fileobj=content, mode="w:gz") as source:
             about = tarfile.TarInfo("train.py")
@@ -185,7 +201,9 @@ def allocated(tmp_path, job_id):
             "job_name": "alloc", "job_command": ["python3", "train.py", *words], "job_launcher": "direct",
             "job_devices": "none", "job_min_disk_mib": 1, **job,
         }  # fmt: skip
-        packed = agent_code.allocated({"job": given, "where": where, "mpi_prefix": ""}, content.getvalue())
+        packed = agent_code.allocated(
+            {"job": given, "where": where, "mpi_prefix": "", "secrets": secrets}, content.getvalue()
+        )
         here = tmp_path / f"here{run}"
         here.mkdir()
         (here / "program.zip").write_bytes(packed)
@@ -231,6 +249,15 @@ def test_findings_are_those_of_ssh_and_nothing_is_started(allocated, tmp_path):
     printed, _ = allocated("0", job_data=["/no such data"]).communicate()
     assert all(text in printed for text in ("no /no such data", "the job's data on every node", "nothing was started"))
     assert not (tmp_path / "state").exists()
+
+
+def test_secrets_come_from_their_file_or_the_job_does_not_start(allocated, folder, tmp_path):
+    place = tmp_path / "secrets.json"
+    first = allocated("0", secrets=str(place), job_secret_env=["SECRET"])
+    assert "lacks values of job_secret_env" in first.communicate()[0] and first.returncode == node.UNFIT
+    place.write_text('{"SECRET": "hunter2"}')
+    assert allocated("0", run=1, secrets=str(place), job_secret_env=["SECRET"]).wait() == 0
+    assert (folder / "logs/rank_0.log").read_text() == "['SECRET']\n"
 
 
 def test_a_killed_monitor_leaves_no_rank(allocated, folder, job_id):

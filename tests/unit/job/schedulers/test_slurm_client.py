@@ -218,6 +218,24 @@ def test_slurms_own_reason_is_in_the_failure(command, job):
     assert answer == {"failed": True, "msg": "Slurm rejects the job: sbatch: error: Invalid account"}
 
 
+def test_secrets_lie_in_a_file_of_the_user_beside_the_hosts_and_in_no_script(cluster, command, requested, tmp_path):
+    made = planning.prepare(requested(job={"job_secret_env": ["TOKEN"]}), ask)
+    assert made.findings == []
+    slurm = scheduler_clients.external_job(made.plan, made.run_dir.parent, ask)
+    place = tmp_path / f"secrets-{slurm.plan['job_id']}.json"
+    command("sbatch", f"cp {place} {tmp_path}/seen; echo 42")
+    assert slurm.submit({"TOKEN": "hunter2"}, {}) == {"engine_id": "42"}
+    assert json.loads((tmp_path / "seen").read_text()) == {"TOKEN": "hunter2"}
+    assert place.stat().st_mode & 0o777 == 0o600
+    packed = (made.run_dir / "job.sbatch").read_text()
+    assert "hunter2" not in packed and f"rm -f {place}" in packed
+    # A job that Slurm refuses, or that is stopped, leaves none.
+    command("scontrol", UNKNOWN)
+    assert slurm.end(check=False) == {"changed": False} and not place.exists()
+    command("sbatch", "exit 1")
+    assert slurm.submit({"TOKEN": "hunter2"}, {})["failed"] and not place.exists()
+
+
 def test_a_job_is_canceled_once(command, job, tmp_path):
     running = 'echo "JobId=42 JobState=RUNNING"'
     command("scontrol", f'[ -e {tmp_path}/cancelled ] && echo "JobId=42 JobState=CANCELLED" || {running}')
