@@ -126,9 +126,9 @@ class Slurm:
         return found
 
     def planned(self, state: Mapping[str, Any]) -> bool:
-        """Return whether the hosts have planned this run of the job."""
+        """Return whether the hosts have planned this run of the job, or the last one that Slurm knew of."""
         now = self.plan.get("run", 0) == state["requeued"] and state["state"] != "pending"
-        return now and bool(self.plan["nodes"])
+        return bool(self.plan["nodes"]) and (now or state["state"] == "lost")
 
     def _read_plan(self, host: str, run: int) -> None:
         """Take over the plan that the first host of the allocation made, unless we have it."""

@@ -294,6 +294,8 @@ def test_the_plan_of_the_hosts_becomes_that_of_the_run(started):
     # The job is in the queue again: the hosts that it had say nothing about its next run.
     again = started(restarts=1, nodes=[])
     assert not again.planned(again.state(waits=True))
+    # What Slurm has forgotten, the hosts still know.
+    assert slurm.planned({"state": "lost", "requeued": 7})
 
 
 @pytest.mark.parametrize("changes", [{"job_id": "other-1"}, {"job_dir": "/root"}, {"nodes": 3}, {"world_size": "many"}])
