@@ -112,4 +112,5 @@ def _not_started(plan: dict[str, Any], nodes: FanOut, answers: dict[str, Answer]
     job = {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
     again = [host for host, answer in silent.items() if not answer.get("taken")]
     states = nodes.ask("state", dict.fromkeys(again, job)) if again else {}
-    return {host: answer for host, answer in silent.items() if not states.get(host, {}).get("monitor_alive")}
+    # A short job may have ended since; a node that could not start its part has no record of a monitor.
+    return {host: answer for host, answer in silent.items() if not states.get(host, {}).get("monitor")}

@@ -133,10 +133,6 @@ def summaries():
     yield record(state="failed", failure=ended, engine=engine, restarts=[])
 
 
-def old(name):
-    return json.loads((FIXTURES / f"upgrade/{name}/run/plan.json").read_text())
-
-
 def nobody(query, hosts, shared=None, limit_s=0.0):
     del query, shared, limit_s
     return {host: {"failed": True, "unreachable": True, "msg": "no route"} for host in hosts}
@@ -239,7 +235,7 @@ def check_all(runs_dir, tmp_path, name, number):
         (folder / "removed.json").unlink(missing_ok=True)
 
 
-PLANS = [plan(), submitted_plan("slurm"), submitted_plan("kubernetes"), old("2026-11-22"), old("2026-11-25")]
+PLANS = [plan(), submitted_plan("slurm"), submitted_plan("kubernetes")]
 
 
 @pytest.mark.parametrize("kind", range(len(PLANS)))

@@ -8,7 +8,6 @@ import time
 import pytest
 from ansible.module_utils.trainyard.job.run import progress
 from ansible.module_utils.trainyard.job.run.progress import check_pattern
-from ansible.module_utils.trainyard_node.job.schedulers.slurm import last_metrics
 from ansible.module_utils.trainyard_node.machine import json_files
 from ansible.module_utils.trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from job_cluster import PATIENCE_S, Cluster
@@ -57,11 +56,6 @@ def test_a_monitor_with_such_a_pattern_goes_on(tmp_path):
             assert node.monitor.wait(PATIENCE_S) == 0
         assert job.state()["metrics"] == {"step": 1}
         assert job.head.log().count("progress is no longer read") == 1
-
-
-def test_so_it_is_where_slurm_is_asked():
-    assert last_metrics(f"{LINE}\n", FOR_EVER) == {}
-    assert last_metrics("3 aaa\n", FOR_EVER) == {"step": 3}
 
 
 def test_a_pattern_has_as_many_groups_as_a_report_may():

@@ -20,7 +20,7 @@ OTHERS = {
     "trainyard_node/cluster/ssh_logins.py": {"try_login": "as_user"},
     "trainyard_node/job/plan/image_transfer.py": dict.fromkeys(("_store", "_run", "_pull", "_copy"), "images.settings"),
     "trainyard_node/job/plan/images.py": {"inside": "settings"},
-    "trainyard_node/job/plan/imports.py": {"_missing": "its callers"},
+    "trainyard_node/job/plan/imports.py": {"_printed": "its callers"},
     "trainyard_node/job/record/event_sender.py": {"start": "a receiver"},
     "trainyard_node/job/run/container.py": {"_quietly": "program_environment"},
     # A command of mpirun's own, as ssh would run it.

@@ -339,7 +339,7 @@ def test_a_question_that_fails_or_takes_too_long_has_a_message(tmp_path):
 
 
 def test_a_python_that_is_too_old_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(agent_code, "OLDEST", (9, 0))
+    monkeypatch.setattr(agent_code, "OLDEST_PYTHON", (9, 0))
     answer = bootstrap(tmp_path, agent_code.message("mark", "folders", SHARED, {}, 30, False))
     check, text = found(answer)
     assert check == "Python" and text.startswith("Python 3.")

@@ -49,7 +49,7 @@ def test_a_full_job_file():
         secret_env=["WANDB_API_KEY"],
         network="10.77.0.0/24",
         port="29500",
-        timeout=240,
+        timeout=60,
         max_restarts=0,
         packages=["torch"],
         data=["/data/digits"],

@@ -248,7 +248,7 @@ def test_a_silence_that_ends_nothing_is_noted_once_with_the_stacks():
         ({"job_hang_pause": "auto"}, "a whole number from 5"),
         ({"job_hang_first_step": -1}, "a whole number from 5"),
         ({"job_hang_pause_pattern": "("}, "one that finds the line before a pause"),
-        ({"job_hang_timeout": 20, "job_scheduler": "slurm"}, "ssh, whose monitors watch the ranks"),
+        ({"job_hang_timeout": 20, "job_scheduler": "kubernetes"}, "slurm, whose monitors watch the ranks"),
     ],
 )
 def test_other_limits_are_refused(given, expected):

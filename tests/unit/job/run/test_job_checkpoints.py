@@ -303,11 +303,12 @@ def test_the_further_checkpoint_has_the_later_step_epoch_or_time():
     assert further("net-2_1.ckpt", "net-1_9.ckpt") and further("last.ckpt", "last.ckpt")
 
 
-def test_jobs_of_external_schedulers_have_no_checkpoints_setting():
-    given = {"job_name": "a", "job_command": ["python", "a.py"], "job_checkpoints": "saved", "job_scheduler": "slurm"}
-    (finding,) = schedulers.parse(given)[1]
-    assert (finding.check, finding.found) == ("job_checkpoints", "it with job_scheduler: slurm")
-    assert schedulers.parse({**given, "job_scheduler": "ssh"})[0].restarts.checkpoints == "saved"
+def test_jobs_without_our_monitors_have_no_checkpoints_setting():
+    given = {"job_name": "a", "job_command": ["python", "a.py"], "job_checkpoints": "saved"}
+    found = [(each.check, each.found) for each in schedulers.parse({**given, "job_scheduler": "kubernetes"})[1]]
+    assert ("job_checkpoints", "it with job_scheduler: kubernetes") in found
+    for scheduler in ("ssh", "slurm"):
+        assert schedulers.parse({**given, "job_scheduler": scheduler})[0].restarts.checkpoints == "saved"
 
 
 def test_a_monitor_reports_checkpoints_and_a_truncated_one(cluster):

@@ -260,15 +260,15 @@ def test_wrong_settings_are_findings(given):
     assert [each.check for each in wrong(**given)] == [f"job_{next(iter(given))}"]
 
 
-@pytest.mark.parametrize(("scheduler", "launcher"), [("slurm", "msrun"), ("kubernetes", "msrun")])
-def test_some_schedulers_and_launchers_end_ranks_by_their_own_rules(scheduler, launcher):
-    found = wrong(stop_signal="USR1", stop_grace=60, scheduler=scheduler, launcher=launcher)
+def test_under_kubernetes_some_launchers_end_ranks_by_their_own_rules():
+    given = {"stop_signal": "USR1", "stop_grace": 60, "nodes": 2}
+    found = wrong(**given, scheduler="kubernetes", launcher="msrun")
     assert {"job_stop_signal", "job_stop_grace"} <= {each.check for each in found}
-    rules = f"USR1 with job_scheduler: {scheduler} and job_launcher: msrun, which end ranks by their own rules"
+    rules = "USR1 with job_scheduler: kubernetes and job_launcher: msrun, which end ranks by their own rules"
     assert rules in [each.found for each in found]
-    image = {"image": "registry.example/torch:2"} if scheduler == "kubernetes" else {}
-    job = make_job(stop_signal="USR1", stop_grace=60, scheduler=scheduler, launcher="direct", nodes=2, **image)
-    assert job.stop == Stop("USR1", 60)
+    image = {"image": "registry.example/torch:2"}
+    assert make_job(**given, scheduler="kubernetes", launcher="direct", **image).stop == Stop("USR1", 60)
+    assert make_job(**given, scheduler="slurm", launcher="msrun").stop == Stop("USR1", 60)
 
 
 def test_settings_reach_the_nodes():
