@@ -335,7 +335,8 @@ class Node:
         self.table = ProcessTable(self.host)
 
     def podman(self, *command: str) -> None:
-        subprocess.run(["podman", *command, self.container], check=True, capture_output=True, timeout=60)
+        # A node may take a minute to stop, and podman another one on a busy machine.
+        subprocess.run(["podman", *command, self.container], check=True, capture_output=True, timeout=240)
 
     def boot(self, address: str) -> None:
         """Start the node again after a kill, and wait until its sshd answers on the network."""

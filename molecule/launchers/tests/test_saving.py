@@ -92,9 +92,12 @@ def test_ranks_save_before_their_node_shuts_down(play, nodes, node_vars):
     """systemd waits for the head's rank, and for the ranks of other nodes; the job goes on once the node is back."""
     run = launched(play, "direct", job_name="saves-shutdown", job_max_restarts=1).trains()
     began = time.monotonic()
-    nodes["n1"].podman("stop", "--time=50")
-    print("stopped after", time.monotonic() - began)
-    nodes["n1"].boot(node_vars["n1"]["ansible_host"])
+    try:
+        nodes["n1"].podman("stop", "--time=50")
+    finally:
+        # Without it the tests that follow would fail, too.
+        nodes["n1"].boot(node_vars["n1"]["ansible_host"])
+    print("stopped and started after", time.monotonic() - began)
     run.wait_for(r"the program then printed: .*resumed from step [1-9]|its first step was")
     play("playbooks/stop.yml", job_id=run.job_id).expect(0)
     (restart,) = run.summary["restarts"]
