@@ -60,7 +60,7 @@ def logs(plan: Mapping[str, Any], ranks: Sequence[int]) -> dict[str, dict[str, i
 
 def too_far(plan: Mapping[str, Any], nodes: int, check: str, fewer: str) -> list[Finding]:
     """Find nodes that cannot be visited every second: those that a scheduler has yet to choose, or too many."""
-    if "engine" in plan and not plan["nodes"]:
+    if "engine" in plan and not plan.get("nodes"):
         kind = plan["engine"]["kind"]
         found, expected = f"a job of {kind}, whose nodes are not known", "a job whose nodes have their monitors"
         later = f"; watch.yml takes it once the job runs under {kind}" if kind == "slurm" else ""

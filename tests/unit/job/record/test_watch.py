@@ -193,34 +193,6 @@ def test_a_scheduler_without_the_job_is_queried_once(clock, tmp_path, monkeypatc
     assert lost == "login: timed out" and answers
 
 
-def test_the_nodes_of_an_allocation_are_asked_until_they_are_over_and_then_slurm_again(clock, tmp_path, monkeypatch):
-    """A job that is in the queue again has no nodes; its next ones are asked from then on."""
-    states = [("pending", 0), ("running", 0), ("running", 0), ("pending", 1), ("running", 1), ("succeeded", 1)]
-    asked = []
-
-    class Job(watching.Slurm):
-        def __init__(self):
-            self.plan = plan(0)
-
-        def state(self, *, waits):
-            state, run = states.pop(0)
-            return {"state": state, "requeued": run, "line": f"slurm {state}"}
-
-        def planned(self, state):
-            return state["state"] == "running"
-
-        def ask(self, question, own, shared=None, limit_s=120.0):
-            asked.append(question)
-            return {"n1": known(len(asked) not in (3, 4, 6), restarted=False)}
-
-    monkeypatch.setattr(watching, "external_job", lambda *_: Job())
-    job = watching.ExternalWatch({"engine": {"submit_host": "login"}}, tmp_path, None)
-    lines = [job.read(2).get("line") for _ in range(6)]
-    # The nodes answer twice and are over; Slurm still ends the job, and starts it again.
-    assert lines == ["slurm pending", "l", "l", "", "slurm pending", "l"]
-    assert (job.read(2)["state"], states) == ("succeeded", [])
-
-
 def beside(answer, *of_n2, hosts=("n1", "n2")):
     """Return a watch of a job with one host that may lead, and what it has asked; the last answer of n2 is repeated."""
     asked, of_n2 = [], list(of_n2)
