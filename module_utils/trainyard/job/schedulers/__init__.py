@@ -121,7 +121,9 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
     """Build summary.json (docs/summary.md) from plan.json and the JobState."""
     # Only plans for external schedulers have an engine.
     engine = plan.get("engine")
-    if engine and not plan["nodes"]:
+    # Nodes of an earlier run say nothing about one that Slurm has put into the queue again.
+    by_nodes = bool(plan["nodes"]) and "nodes" in state
+    if engine and not by_nodes:
         state = EXTERNAL[engine["kind"]].complete(plan, state)
     started, finished = state.get("started"), state.get("finished")
     summary: dict[str, Any] = {
@@ -166,7 +168,8 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
             "reason": str(state.get("reason") or ""),
             "submit_host": engine["submit_host"],
         }
-        summary["restarts"] = [slurm.REQUEUED] * int(plan.get("run") or 0) + summary["restarts"]
+        if by_nodes:
+            summary["restarts"] = [slurm.REQUEUED] * int(plan.get("run") or 0) + summary["restarts"]
     summary["nodes"] = [
         {
             "host": node["host"],

@@ -172,7 +172,10 @@ def _bring_image(request: Request, job: Job, plan: JobPlan, ask: Ask, show: Show
 
 
 def _start(request: Request, plan: JobPlan, ask: Ask, again: bool) -> None:
-    """Start each host's part. Raises CannotRunError where one does not start, and then nothing of the job is left."""
+    """Start each host's part. Raises CannotRunError where one does not start, and then nothing of the job runs.
+
+    The folders go, but for those of a job that starts `again`, which have what it has saved.
+    """
     made = plan.as_dict()
     shared = {
         "source_archive": base64.b64encode(request.archive).decode(),
@@ -187,9 +190,10 @@ def _start(request: Request, plan: JobPlan, ask: Ask, again: bool) -> None:
     failed = {host: answer for host, answer in answers.items() if "known" not in answer}
     if failed:
         job = {"job_id": made["job_id"], "job_dir": made["job_dir"]}
-        ask("remove", {host: job for host in answers if host not in failed})
+        question, about = ("collect", {**job, "stop": True, "log_limit": 0}) if again else ("remove", job)
+        ask(question, {host: about for host in answers if host not in failed})
         lines = [f"{host}: {reason(answer)}" for host, answer in failed.items()]
-        raise CannotRunError("\n".join(["The job could not be started, and nothing of it is left:", *lines]))
+        raise CannotRunError("\n".join(["The job could not be started, and nothing of it runs:", *lines]))
 
 
 def recorded(plan: JobPlan, run: int) -> dict[str, Any]:

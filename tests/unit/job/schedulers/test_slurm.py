@@ -253,3 +253,12 @@ def test_a_requeued_job_is_reported():
     summary = schedulers.summarize(plan, {"state": "succeeded", "hosts": ["n1", "n2"], "requeued": 1})
     text = explain(summary, "runs/x", "/d", [])
     assert "started again 1 of at most 2 times\n    Slurm requeued the job, so the whole job starts again" in text
+
+
+def test_a_job_that_waits_again_is_told_of_by_slurm_and_not_by_the_nodes_of_its_last_run():
+    plan = {**planned(job_max_restarts=2)[0].as_dict(), "nodes": [{"host": "n1"}], "run": 0}
+    pending = schedulers.summarize(plan, {"state": "pending", "hosts": [], "requeued": 1})
+    assert len(pending["restarts"]) == 1
+    state = {"state": "failed", "slurm_state": "FAILED", "exit_code": "78:0", "hosts": ["n2"], "requeued": 1}
+    failed = schedulers.summarize(plan, state)
+    assert failed["failure"]["kind"] == "engine" and [each["host"] for each in failed["nodes"]] == ["n2"]
