@@ -32,9 +32,9 @@ _NESTED = ("tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "a
 # function would open in the same way, and an action for commands that reports print.
 _SANITY = {
     "plugins/action/clock_reading.py": "action-plugin-docs",
-    "plugins/module_utils/trainyard/job/run/restart_rules.py": "replace-urlopen",
-    "plugins/module_utils/trainyard_controller/bundling.py": "replace-urlopen",
-    "plugins/module_utils/trainyard_controller/deb_locking.py": "replace-urlopen",
+    "plugins/module_utils/trainyard/job/run/decide/restart_rules.py": "replace-urlopen",
+    "plugins/module_utils/trainyard_controller/bundle/bundling.py": "replace-urlopen",
+    "plugins/module_utils/trainyard_controller/bundle/deb_locking.py": "replace-urlopen",
     "plugins/module_utils/trainyard_node/software/addresses.py": "replace-urlopen",
 }
 # Lines by which Python finds the modules of a checkout.

@@ -31,6 +31,7 @@ from ansible.template import Templar, trust_as_template
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "module_utils"))
 
+from trainyard.cluster.unreachable import OLDEST_PYTHON as LEAST
 from trainyard.software import lock
 
 # Each file refers to those of the sets that it builds on.
@@ -38,8 +39,6 @@ SETS = {"pip": (), "controller": (), "kubernetes": ("controller",), "hardware": 
 SETS |= {"execution-environment": ("kubernetes",), "builder": ()}
 SETS["test"] = ("hardware", "execution-environment", "builder")
 ROLES = ("pytorch", "mindspore", "oneflow")
-# The oldest Python of nodes.
-LEAST = (3, 9)
 # Options that are off by default, but whose packages the role pins.
 ALSO: dict[str, dict[str, Any]] = {"pytorch": {"pytorch_torchvision": "auto"}}
 # The machines that a framework has wheels for, where these are not all.

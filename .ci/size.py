@@ -99,6 +99,14 @@ def aliases(text: str) -> int:
     return sum(alias.asname not in (None, alias.name) for node in nodes for alias in node.names)
 
 
+def long_parts(path: str, text: str) -> Iterator[str]:
+    """Yield the classes of 250 lines and more, and the functions of 80, with their lines."""
+    for node in ast.walk(ast.parse(text)):
+        limit = {ast.ClassDef: 250, ast.FunctionDef: 80, ast.AsyncFunctionDef: 80}.get(type(node))
+        if limit and node.end_lineno - node.lineno >= limit:
+            yield f"{_stem(path)}.{node.name} {node.end_lineno - node.lineno + 1}"
+
+
 def shared_names(paths: Iterable[str]) -> dict[str, int]:
     """Return the names that several files have, with how many."""
     found: defaultdict[str, int] = defaultdict(int)
@@ -125,6 +133,8 @@ def figures(lines: Mapping[str, int], texts: Mapping[str, str]) -> Iterator[str]
     chain = longest_chain(graph)
     yield f"longest import chain: {len(chain)} files: {' '.join(map(_stem, chain))}"
     yield f"aliases: {sum(map(aliases, texts.values()))}"
+    long = [part for path, text in texts.items() for part in long_parts(path, text)]
+    yield f"long classes and functions: {', '.join(long) or 'none'}"
     # A module and the action of its name belong together.
     shared = shared_names(path for path in texts if path.startswith("module_utils/"))
     yield f"names that files share: {len(shared)} of {sum(shared.values())} files in module_utils"

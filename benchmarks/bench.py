@@ -44,6 +44,7 @@ from starting import (
     mpirun,
     playbook,
     run,
+    sbatch,
     torchrun,
 )
 
@@ -113,6 +114,21 @@ def measure_launch(rounds: int) -> tuple[dict[str, Any], list[str]]:
     result = alternate(variants, rounds)
     against = {"/ DeepSpeed": "DeepSpeed over pdsh", "/ ssh loop": "ssh loop, one rank each"}
     return result, list(table(result, against))
+
+
+def measure_slurm(rounds: int) -> tuple[dict[str, Any], list[str]]:
+    """Seconds from the command to the first step and to the return, in a queue that is empty."""
+    playbook("molecule/slurm/cluster.yml", limit_s=PREPARE_S)
+    n1 = FirstNode()
+    variants: dict[str, Variant] = {
+        "sbatch, srun torchrun": lambda: timed(lambda: n1(sbatch(TINY, NODES))),
+        "launch.yml, torchrun, ssh": lambda: timed(lambda: launched("torchrun", TINY, NODES, "benchmarks")),
+        "launch.yml, torchrun, Slurm": lambda: timed(
+            lambda: launched("torchrun", TINY, NODES, "benchmarks", job_scheduler="slurm")
+        ),
+    }
+    result = alternate(variants, rounds)
+    return result, list(table(result, {"/ sbatch": "sbatch, srun torchrun", "/ ssh": "launch.yml, torchrun, ssh"}))
 
 
 def measure_site(rounds: int) -> tuple[dict[str, Any], list[str]]:
@@ -266,6 +282,7 @@ def _memory_of_descent(first: int) -> int:
 
 PARTS = {
     "launch": (measure_launch, 5),
+    "slurm": (measure_slurm, 5),
     "site": (measure_site, 3),
     "failure": (measure_failure, 3),
     "stragglers": (measure_stragglers, 1),

@@ -46,7 +46,7 @@ def address(number: int) -> str:
 
 def node_facts() -> dict[str, Any]:
     """Return the facts of a captured machine with 8 GPUs and InfiniBand, as a node answers them."""
-    from ansible.module_utils.trainyard_node.cluster.node import read_node
+    from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
     from ansible.module_utils.trainyard_node.machine.tree import Tree
     from captured_tree import unfold
 
@@ -174,7 +174,7 @@ def join(count: int) -> dict[str, Any]:
     The clients share this one process, all start at once and report once a second, as monitors do. Where it may, the
     head begins with the limit of open files that it has without systemd.
     """
-    from ansible.module_utils.trainyard_node.job.run.connections import OWN_FILES, make_room
+    from ansible.module_utils.trainyard_node.job.run.monitor.connections import OWN_FILES, make_room
     from job_cluster import Cluster
 
     hosts = [f"n{number + 1}" for number in range(count)]
@@ -195,7 +195,7 @@ def join(count: int) -> dict[str, Any]:
 
 async def _join(head: Any, hosts: list[str]) -> dict[str, Any]:
     """Have all join, wait until the head has heard each, then look at it for 20 s."""
-    from ansible.module_utils.trainyard.job.run.attempt_watch import JOIN_S
+    from ansible.module_utils.trainyard.job.run.decide.attempt_watch import JOIN_S
     from job_cluster import report_to
 
     lost: list[str] = []
@@ -233,7 +233,7 @@ def elect(count: int) -> dict[str, Any]:
 
     Head and candidate are real monitors. All other nodes share this process, and have the monitors' protocol alone.
     """
-    from ansible.module_utils.trainyard_node.job.run.connections import OWN_FILES, make_room
+    from ansible.module_utils.trainyard_node.job.run.monitor.connections import OWN_FILES, make_room
     from job_cluster import Cluster
 
     hosts = [f"n{number + 1}" for number in range(count)]
@@ -281,8 +281,8 @@ async def _elect(head: Any, second: Any, hosts: list[str], copies: bool) -> dict
 
 async def _follow(spec: dict[str, Any], host: str) -> None:
     """Report as a node does: to the head, and where that is silent to one candidate after the other."""
-    from ansible.module_utils.trainyard.job.run.succession import CALL_S, Search
-    from ansible.module_utils.trainyard_node.job.run import connections
+    from ansible.module_utils.trainyard.job.run.lead.succession import CALL_S, Search
+    from ansible.module_utils.trainyard_node.job.run.monitor import connections
     from job_cluster import REPORT, REPORT_S
 
     addresses = dict(spec["candidates"] or [["n1", spec["head_address"]]])

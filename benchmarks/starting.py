@@ -26,7 +26,7 @@ INVENTORY = Path(os.environ.get("LAB_INVENTORY", LAB_STATE / "inventory"))
 FOLDER = "/var/lib/trainyard/benchmarks"  # prepare.yml brings the programs there
 VENV = "/opt/trainyard/venvs/pytorch/bin"
 DEEPSPEED = "/opt/deepspeed/bin/deepspeed"
-NODES = 4
+NODES = int(os.environ.get("NODES") or 4)
 LIMIT_S = 300  # for one command; several failures of launchers never end by themselves
 TINY = ["tiny_ddp.py"]
 ports = itertools.count(20000 + os.getpid() % 5000)
@@ -102,6 +102,17 @@ def torchrun(program: list[str], nodes: int) -> str:
     )
 
 
+def sbatch(program: list[str], nodes: int) -> str:
+    """Return the script that submits torchrun on each host of an allocation of Slurm, and waits for its end."""
+    port = next(ports)
+    options = f"--nnodes={nodes} --nproc-per-node=1 --master-addr=n1 --master-port={port}"
+    step = f"OMP_NUM_THREADS=1 {VENV}/torchrun {options} --node-rank=$SLURM_NODEID {shlex.join(program)}"
+    # `sbatch --wait` would notice the end seconds later.
+    script, log = f"srun bash -c {shlex.quote(step)}; echo ended", f"/srv/shared/bench-{port}.log"
+    submit = f"sbatch --nodes={nodes} --ntasks-per-node=1 --output={log} --wrap={shlex.quote(script)}"
+    return f"{submit} && until grep -q ^ended {log}; do sleep 0.1; done; cat {log}; rm {log}"
+
+
 def mpirun() -> str:
     """Return the script that starts the tiny training with Open MPI."""
     hosts = ",".join(f"{name}:1" for name in node_names(NODES))
@@ -132,10 +143,10 @@ def runs() -> set[Path]:
     return {path.parent for path in (CACHE / "runs").glob("*/plan.json")}
 
 
-def launched(launcher: str, program: list[str], nodes: int, source: str) -> str:
+def launched(launcher: str, program: list[str], nodes: int, source: str, **more: Any) -> str:
     """Run a job with launch.yml and return rank 0's log."""
     before = runs()
-    playbook("launch.yml", *job(launcher, program, nodes, source))
+    playbook("launch.yml", *job(launcher, program, nodes, source, **more))
     (folder,) = runs() - before
     name = json.loads((folder / "plan.json").read_text())["rank_log"]
     return (folder / "logs" / name.replace("{rank}", "0")).read_text()

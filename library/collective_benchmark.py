@@ -39,7 +39,8 @@ options:
     description: Expected bus bandwidth in GB/s at the largest size. It wins over O(baseline), which wins over O(nodes).
     type: float
   fraction: {description: Part of the expected bandwidth that must be reached., type: float, default: 0.9}
-  baseline: {description: JSON file on the controller with the site's baselines., type: path}
+  baseline: {description: JSON file with the site's baselines; V(fleet) for the usual values in O(runs)., type: path}
+  runs: {description: Folder of runs with reports of past verifications., type: path}
   save_baseline: {description: Save the bandwidth of a good benchmark in O(baseline)., type: bool, default: false}
   traffic_before:
     description: The bytes that the RDMA ports of each node had carried, as M(fan_out) asks for them (C(rdma_traffic)).

@@ -15,6 +15,7 @@ description:
   - At most 24 MiB of text. Nothing is changed on the nodes. A node that does not answer does not fail the task.
   - Fails with the known runs if there is no such run.
 options:
+  runs_dir: {description: Folder on the controller that holds the folders of all runs., type: path, required: true}
   job_id: {description: The job., type: str, default: ""}
   job_name:
     description: The newest run of this job; without it, O(job_id) and O(verification), the newest job.
@@ -29,7 +30,6 @@ options:
   venvs: {description: Folder of the environments., type: path, required: true}
   ascend_root: {description: Folder of Ascend's software., type: path, required: true}
   limit_s: {description: Seconds that a node may take for an answer., type: float, default: 120}
-extends_documentation_fragment: [job.runs_dir]
 attributes:
   check_mode:
     support: full

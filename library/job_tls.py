@@ -121,10 +121,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible.module_utils.trainyard.findings.findings import Finding
-from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
+from ansible.module_utils.trainyard.job.file import mindspore_tls
 
 try:
-    from ansible.module_utils.trainyard_controller.job_certificates import check_own, make
+    from ansible.module_utils.trainyard_controller.job.job_certificates import check_own, make
 
     HAS_CRYPTOGRAPHY = True
 except ImportError:
@@ -141,7 +141,7 @@ def main() -> None:
             "job_dir": {"type": "str", "default": ""},
             "valid_s": {"type": "int", "required": True},
             "warning_days": {"type": "int", "default": 90},
-            "ciphers": {"type": "list", "elements": "str", "default": list(tls.DEFAULT_CIPHERS)},
+            "ciphers": {"type": "list", "elements": "str", "default": list(mindspore_tls.DEFAULT_CIPHERS)},
             "revoked": {"type": "list", "elements": "str", "default": []},
             "certificates": {"type": "dict", "default": {}},
             "base_dir": {"type": "path", "default": "."},
@@ -162,9 +162,11 @@ def main() -> None:
         findings = [Finding("tls", found, "the folder of the jobs' authority", action)]
     if result["files"]:
         # MindSpore need not warn about certificates that live no longer than the job.
-        days = params["warning_days"] if params["certificates"] else tls.MIN_WARNING_DAYS
-        config = tls.configuration(params["job_dir"], days, tls.REVOCATION_LIST in result["files"], params["ciphers"])
-        result["files"][tls.CONFIG] = config.encode()
+        days = params["warning_days"] if params["certificates"] else mindspore_tls.MIN_WARNING_DAYS
+        config = mindspore_tls.configuration(
+            params["job_dir"], days, mindspore_tls.REVOCATION_LIST in result["files"], params["ciphers"]
+        )
+        result["files"][mindspore_tls.CONFIG] = config.encode()
     result["files"] = {name: base64.b64encode(content).decode() for name, content in result["files"].items()}
     module.exit_json(findings=[finding.as_dict() for finding in findings], **result)
 

@@ -74,7 +74,13 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.nvidia.library import LIBRARIES
-from ansible.module_utils.trainyard_node.nvidia import library as node
+from ansible.module_utils.trainyard_node.nvidia.library import (
+    files_of_packages,
+    files_of_prefix,
+    kind_of,
+    links_in,
+    make_home,
+)
 from ansible.module_utils.trainyard_node.software.builds import read_record
 
 
@@ -94,7 +100,7 @@ def main() -> None:
     )
     given = module.params
     library, home = LIBRARIES[given["library"]], Path(given["path"])
-    kind = node.kind_of(home)
+    kind = kind_of(home)
     if kind == "foreign":
         module.fail_json(
             msg=f"found {home}, not made by this role, expected nothing: move it away or set {library.name}_root."
@@ -105,7 +111,7 @@ def main() -> None:
         module.exit_json(changed=kind == "ours", links={}, folder="")
     try:
         prefix = given["prefix"]
-        files = node.files_of_prefix(prefix) if prefix else node.files_of_packages(given["packages"])
+        files = files_of_prefix(prefix) if prefix else files_of_packages(given["packages"])
     except ValueError as error:
         if module.check_mode:
             module.exit_json(changed=True, links={}, folder="")
@@ -118,9 +124,9 @@ def main() -> None:
             msg=f"{where} lack the files for {home}/{', '.join(missing)}, expected {library.title} with headers."
         )
     record = {"provider": given["provider"]}
-    changed = kind == "none" or node.links_in(home) != links or read_record(home) != record
+    changed = kind == "none" or links_in(home) != links or read_record(home) != record
     if changed and not module.check_mode:
-        node.make_home(home, links, record)
+        make_home(home, links, record)
     file = links[next(name for name in links if re.fullmatch(rf"lib/lib{library.name}\.so\.\d+", name))]
     module.exit_json(changed=changed, links=links, folder=str(Path(file).resolve().parent))
 

@@ -116,8 +116,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.findings.findings import Finding
-from ansible.module_utils.trainyard.software import apt as rules
 from ansible.module_utils.trainyard.software import installed
+from ansible.module_utils.trainyard.software.apt import Change, Source, check_transaction, plan, read_transaction
 from ansible.module_utils.trainyard_node.software import apt
 
 SOURCE_FILE = "/etc/apt/sources.list.d/trainyard-nvidia.sources"
@@ -130,7 +130,7 @@ class Work:
         """Read the node and plan; raises AptError."""
         self.given = given
         network = given["provider"] == "network_repo"
-        self.source = rules.Source(given["uri"] if network else "", tuple(given["origins"]))
+        self.source = Source(given["uri"] if network else "", tuple(given["origins"]))
         self.keeping = apt.Keeping(
             f"{given['state_dir']}/packages/{given['owner']}.json",
             f"/etc/apt/preferences.d/trainyard-{given['owner'].replace('_', '-')}",
@@ -139,7 +139,7 @@ class Work:
         self.record = self.keeping.read()
         self.installed = apt.read_installed()
         self.findings: list[Finding] = []
-        self.simulation: list[rules.Change] = []
+        self.simulation: list[Change] = []
         lists = self._plan()
         if (self.plan.install or self.plan.findings) and given["refresh"]:
             # With lists of nothing else, what the packages depend on cannot be found.
@@ -156,20 +156,16 @@ class Work:
         self.findings = list(self.plan.findings)
         if self.plan.arguments and not self.findings:
             status, output = apt.simulate(self.plan, given["recommends"])
-            checked = rules.check_transaction(
-                self.plan, status, output, self.installed, self.record, given["may_remove"]
-            )
+            checked = check_transaction(self.plan, status, output, self.installed, self.record, given["may_remove"])
             self.findings = list(checked)
-            self.simulation = rules.read_transaction(output)
+            self.simulation = read_transaction(output)
 
     pending = False
 
     def _plan(self) -> dict[str, dict[str, str]]:
         given = self.given
         offers, lists = apt.read_offers([package["name"] for package in given["packages"]])
-        self.plan = rules.plan(
-            given["packages"], offers, self.installed, self.record, self.source, given["remove_unwanted"]
-        )
+        self.plan = plan(given["packages"], offers, self.installed, self.record, self.source, given["remove_unwanted"])
         return lists
 
     def files(self) -> dict[str, bytes | None]:

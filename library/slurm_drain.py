@@ -41,7 +41,7 @@ node:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.slurm import set_aside
-from ansible.module_utils.trainyard_node.slurm.commands import SlurmError
+from ansible.module_utils.trainyard_node.slurm.slurm_commands import SlurmError
 
 
 def main() -> None:

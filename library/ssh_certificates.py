@@ -160,8 +160,8 @@ from ansible.module_utils.trainyard.cluster.ssh_names import (
     user_options,
 )
 from ansible.module_utils.trainyard.findings.findings import failure, render
-from ansible.module_utils.trainyard_controller.locks import locked_secrets
-from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
+from ansible.module_utils.trainyard_controller.cluster.ssh_authority import Authority, AuthorityError
+from ansible.module_utils.trainyard_controller.runs.locks import locked_secrets
 
 # Replaces values that check mode does not create.
 PLACEHOLDER = "(made by a run without check mode)"

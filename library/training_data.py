@@ -112,7 +112,7 @@ from typing import Any, Callable
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.software import datasets
 from ansible.module_utils.trainyard_node.machine import as_user, install_lock
-from ansible.module_utils.trainyard_node.software import datasets as dataset_files
+from ansible.module_utils.trainyard_node.software import dataset_files
 from ansible.module_utils.trainyard_node.software.builds import free_bytes
 
 # Reading and unpacking take minutes on a slow disk, in seconds; so long another host waits for that.

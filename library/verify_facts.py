@@ -11,7 +11,7 @@ short_description: Read what the verification of a cluster compares and checks o
 description:
   - Returns versions, firmware, limits and networks (what nodes of one kind should have in common), and the health of
     GPUs, NPUs, RDMA ports and network interfaces with their error counters, in one call.
-  - A verification asks all nodes at once, with M(verify_read); this shows what one of them says.
+  - A verification asks all nodes at once, with M(verify); this shows what one of them says.
   - Reads only. Versions come from metadata, headers and file names; no framework is imported.
   - A fact is empty where the node does not have the thing, and null where it has it and does not say.
 options:
@@ -29,7 +29,7 @@ options:
   devices_only: {description: "Read only the devices, as for a second reading.", type: bool, default: false}
 extends_documentation_fragment: [captured_machine, read_only]
 seealso:
-  - module: verify_read
+  - module: verify
 """
 
 EXAMPLES = r"""

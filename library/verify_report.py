@@ -27,9 +27,22 @@ options:
   not_asked: {description: Phases that were not requested., type: list, elements: str, default: []}
   nodes: {description: "Nodes with C(host), C(address) and C(facts).", type: list, elements: dict, default: []}
   benchmarks: {description: Records of M(collective_benchmark)., type: list, elements: dict, default: []}
-  stragglers: {description: The result of M(pair_stragglers); empty without pairs., type: dict, default: {}}
+  stragglers: {description: RV(stragglers) of M(verify); empty without pairs., type: dict, default: {}}
   group_by: {description: Name of the host variable by which nodes are grouped., type: str, default: ""}
   groups: {description: "Value of O(group_by) by host; a host without one is in no group.", type: dict, default: {}}
+  topology: {description: "File with the switches of the nodes, in the form of topology.conf.", type: path, default: ""}
+  events:
+    description: Receivers of an event where the result differs from the one before, as C(job_events) has them.
+    type: list
+    elements: dict
+    default: []
+  events_secret: {description: Secret that signs events to webhooks., type: str, default: ""}
+  repetition:
+    description: >-
+      Number of the repetition whose phases O(phases) are (C(verify_soak)), 0 without any. C(soak.json) in the folder
+      keeps what counts of them, and the report joins all repetitions so far.
+    type: int
+    default: 0
   started: {description: "Begin of the verification, in seconds since the epoch.", type: float, required: true}
   finished: {description: "Its end, by default now.", type: float}
 attributes:

@@ -11,13 +11,31 @@ from typing import Any
 
 import pytest
 import testinfra
-from lab_jobs import LAB, PROJECT, Node, Play, PlaybookRun, ansible_playbook
+from lab_jobs import CHOSEN, LAB, PROJECT, SCHEDULERS, Node, Play, PlaybookRun, ansible_playbook
 from testinfra.backend.ssh import SshBackend
 from testinfra.utils.ansible_runner import AnsibleRunner
 
 # testinfra keeps ssh connections but sets no ControlPath, so it would log in for each command.
 CONNECTIONS = Path.home() / ".ansible/cp" / LAB
 SshBackend.__init__ = functools.partialmethod(SshBackend.__init__, controlpath=f"{CONNECTIONS}/tests-%%h")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test with the fixture `scheduler` the variables of its schedulers."""
+    if "scheduler" in metafunc.fixturenames:
+        names = ["ssh"] if metafunc.definition.get_closest_marker("ssh") else list(SCHEDULERS)
+        metafunc.parametrize("scheduler", [SCHEDULERS[name] for name in names], ids=names, scope="module")
+
+
+def _runs(item: pytest.Item) -> bool:
+    """Return whether a test runs: a long one by name; by Slurm one with the mark, or all where Slurm was chosen."""
+    if os.environ.get("BUNDLE") and item.get_closest_marker("mirrors"):
+        return False
+    if os.environ.get("TRAINYARD_TESTS") != "all" and item.get_closest_marker("long"):
+        return False
+    if hasattr(item, "callspec") and item.callspec.params.get("scheduler"):
+        return "slurm" in CHOSEN if CHOSEN else item.get_closest_marker("slurm") is not None
+    return not CHOSEN or "ssh" in CHOSEN
 
 
 def _hang_up() -> None:
@@ -27,8 +45,10 @@ def _hang_up() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, and count as deselected, what needs more than the folder BUNDLE."""
-    left = [item for item in items if os.environ.get("BUNDLE") and item.get_closest_marker("mirrors")]
+    """Leave out, and count as deselected, what does not run."""
+    left = [item for item in items if not _runs(item)]
+    # Slurm first, before tests have lost nodes, which it takes back some time later.
+    items.sort(key=lambda item: not (hasattr(item, "callspec") and item.callspec.params.get("scheduler")))
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 

@@ -9,6 +9,8 @@ import re
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,12 +22,17 @@ import testinfra
 PROJECT = Path(__file__).resolve().parents[1]
 # As Ansible itself finds them. What names hosts in a finding names them in a test, too, however many the lab has.
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
+sys.path.append(str(PROJECT / "tests/unit"))
+import warm_ansible  # noqa: E402
 from ansible.module_utils.trainyard.findings.findings import host_list as host_list  # noqa: E402
 
 SCENARIO = PROJECT / "molecule/jobs"
 LAB = os.environ.get("LAB") or "trainyard"
 WORKER = SCENARIO / "jobs/worker.yml"
 AGENTS = SCENARIO / "jobs/agents.yml"
+# Variables of a launch by the name of its scheduler; and the names that were chosen (CONTRIBUTING.md).
+SCHEDULERS: dict[str, dict[str, str]] = {"ssh": {}, "slurm": {"job_scheduler": "slurm"}}
+CHOSEN = list(filter(None, os.environ.get("TRAINYARD_SCHEDULERS", "").split(",")))
 # A hang must become a failure; nothing is judged by it.
 PATIENCE_S = 300
 
@@ -81,16 +88,9 @@ def ansible_playbook(
 ) -> PlaybookRun:
     """Run a playbook to its end."""
     argv = ["ansible-playbook", "-i", str(inventory), str(path), *arguments, "-e", json.dumps(extra_vars)]
-    done = subprocess.run(
-        argv,
-        env=_environment(),
-        cwd=PROJECT,
-        timeout=timeout,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return PlaybookRun(done.returncode, done.stdout)
+    with tempfile.NamedTemporaryFile("r") as output:
+        process = warm_ansible.Process(argv, PROJECT, _environment(), output.name, output.name, timeout)
+        return PlaybookRun(process.wait(), output.read())
 
 
 def ssh_from_here(there: dict[str, Any], user: str, key: Path | str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -101,7 +101,7 @@ def ssh_from_here(there: dict[str, Any], user: str, key: Path | str, *words: str
     *options, command = words
     argv = ["ssh", *there["ansible_ssh_common_args"].split(), "-F", "/dev/null", "-o", "BatchMode=yes"]
     argv += ["-o", "IdentityAgent=none", "-i", str(key), *options, f"{user}@{there['ansible_host']}", command]
-    return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=30)
+    return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
@@ -142,16 +142,7 @@ class Run:
 
     def __init__(self, argv: list[str], output: Path, runs: Path) -> None:
         self._output, self._runs = output, runs
-        with output.open("wb") as sink:
-            self.process = subprocess.Popen(
-                argv,
-                cwd=PROJECT,
-                env=_environment(),
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-            )
+        self.process = warm_ansible.Process(argv, PROJECT, _environment(), output, output)
 
     @property
     def output(self) -> str:
@@ -161,6 +152,11 @@ class Run:
     @property
     def lines(self) -> list[str]:
         return self.output.rstrip().splitlines()
+
+    @property
+    def first_line(self) -> str:
+        """Return the first line, but for those that a busy machine shows while it prepares."""
+        return next(line for line in self.lines if not line.startswith("  "))
 
     @property
     def text(self) -> str:
@@ -201,6 +197,14 @@ class Run:
         assert self.accuracy > 90
         return self
 
+    def names_killed(self, rank: int, host: str) -> Run:
+        """Check that the job failed, as a rank on this host was killed."""
+        self.shows(2, f"  rank {rank} on {host} failed first: killed by SIGKILL")
+        failure = self.summary["failure"]
+        assert (failure["kind"], failure["host"], failure["rank"], failure["signal"]) == ("exit", host, rank, 9)
+        assert self.summary["state"] == "failed"
+        return self
+
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until the user has seen something."""
 
@@ -231,8 +235,10 @@ class Run:
         """The job's folder on the nodes."""
         return f"/var/lib/trainyard/jobs/{self.job_id}"
 
-    def file(self, name: str) -> Any:
-        return json.loads((self.folder / name).read_text())
+    def file(self, name: str, host: str = "") -> Any:
+        """A file of the run's folder; with a host, its paths are those on this host."""
+        text = (self.folder / name).read_text()
+        return json.loads(text.replace("@trainyard-host@", host) if host else text)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -290,10 +296,6 @@ class ProcessTable:
     def __init__(self, host: Any) -> None:
         self.host = host
 
-    @classmethod
-    def of_this_machine(cls) -> ProcessTable:
-        return cls(testinfra.get_host("local://"))
-
     def of_job(self, job_id: str) -> list[int]:
         """Process ids of a job, found by the job id in their environment.
 
@@ -312,7 +314,7 @@ class ProcessTable:
 
     def rank(self, job_dir: str, rank: int) -> int:
         """Process id of a rank, as the worker prints it."""
-        return int(re.search(r"pid (\d+)", self.host.check_output(f"cat {job_dir}/logs/rank_{rank}.log"))[1])
+        return int(re.search(r"pid (\d+)", self.host.check_output(f"cat {job_dir}/hosts/*/logs/rank_{rank}.log"))[1])
 
     def kill(self, pid: int) -> None:
         self.host.check_output(f"kill -9 {pid}")
@@ -359,7 +361,7 @@ class Node:
 
     def ranks(self, job_id: str) -> list[int]:
         """Process ids of a job's ranks: without its monitor, and without what is about to become a rank."""
-        ours = f"/var/lib/trainyard/jobs/{job_id}/trainyard.pyz"
+        ours = f"/var/lib/trainyard/jobs/{job_id}/hosts/{self.name}/trainyard.pyz"
         found = self.host.run(
             f"for pid in {' '.join(map(str, self.processes(job_id)))}; do "
             '[ -n "$(tr -d "\\0" 2>/dev/null </proc/$pid/cmdline)" ] && '
@@ -367,13 +369,25 @@ class Node:
         )
         return [int(pid) for pid in found.stdout.split()]
 
+    def _read(self, run: Run, name: str) -> dict[str, Any]:
+        found = self.host.run(f"cat {run.job_dir}/hosts/{self.name}/{name}")
+        return json.loads(found.stdout) if found.rc == 0 else {}
+
+    def cluster(self, run: Run) -> dict[str, Any]:
+        """Return what this node knows of the whole job, {} before its monitor has begun."""
+        return self._read(run, "cluster.json")
+
+    def end(self, run: Run) -> dict[str, Any] | None:
+        """Return how the node's part of the job has ended, if it has."""
+        return self._read(run, "monitor.json").get("end")
+
     def kill_rank(self, job_id: str, rank: int) -> None:
         """Kill a rank with SIGKILL, as the kernel does when memory runs out."""
         self.table.kill(self.table.rank(f"/var/lib/trainyard/jobs/{job_id}", rank))
 
     def kill_process(self, run: Run, process: str) -> None:
         """Kill a process of the job's plan, such as the scheduler, with SIGKILL."""
-        self.table.kill(self.table.read_json(f"{run.job_dir}/pids.json")[process]["pid"])
+        self.table.kill(self.table.read_json(f"{run.job_dir}/hosts/*/pids.json")[process]["pid"])
 
     def running(self) -> bool:
         return self.host.run("systemctl is-system-running").stdout.strip() in ("running", "degraded")

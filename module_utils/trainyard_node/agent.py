@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import os
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -29,7 +28,7 @@ def probe(
     *, venv: str | None, packages: list[str], user: str, mpi_prefix: str, image: dict[str, Any] | None = None
 ) -> Answer:
     """Return `node`: what a job's plan needs to know of this machine (node.read_node)."""
-    from .cluster.node import read_node
+    from .cluster.node_identity import read_node
     from .machine.tree import Tree
 
     if image is None:
@@ -68,9 +67,9 @@ def forget_tokens(**arguments: Any) -> Answer:
 
 def busy(**arguments: Any) -> Answer:
     """Return `findings` on devices of a job that somebody else has here (preflight.busy)."""
-    from .job.plan.preflight import busy as check
+    from .job.plan import preflight
 
-    return check(**arguments)
+    return preflight.busy(**arguments)
 
 
 def start(
@@ -88,6 +87,7 @@ def start(
 
     `again`: a scheduler starts a job in the folder that it has already.
     """
+    from ..trainyard.job.record.folder_layout import HOST
     from .job.run import job
 
     node_plan = {
@@ -96,7 +96,9 @@ def start(
         "token": token,
         "secret_env": {key: str(value) for key, value in secret_env.items()},
     }
-    private = {name: base64.b64decode(content) for name, content in secret_files.items()}
+    own = HOST.encode(), str(node_plan["host"]).encode()
+    # Files of MindSpore's TLS name others of this node.
+    private = {name: base64.b64decode(content).replace(*own) for name, content in secret_files.items()}
     job_dir = Path(node_plan["job_dir"])
     try:
         job.start(job_dir, node_plan, base64.b64decode(source_archive), user, private, again)
@@ -107,10 +109,11 @@ def start(
 
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     """Return the state of a job on this node, at its end or after `wait_s`; on the head with a line for people."""
-    from ..trainyard.job.run import leader
-    from ..trainyard.job.run.hang import PATTERN_NOTE, noted_text
-    from ..trainyard.job.run.restarts import watched_texts
-    from .job.run import job, state_line
+    from ..trainyard.job.run.decide.restarts import watched_texts
+    from ..trainyard.job.run.lead import leader
+    from ..trainyard.job.run.logs.hang import PATTERN_NOTE, noted_text
+    from .job.run import job
+    from .job.run.monitor import state_line
 
     folder = Path(job_dir)
     job.wait(folder, wait_s)
@@ -172,7 +175,7 @@ def collect(
     from .job.record import kernel_log
     from .job.record.outputs import outputs_of
     from .job.run import job
-    from .job.run.folder import read_logs
+    from .job.run.job_folder import read_logs
     from .machine.as_user import in_folder
 
     folder, changed = Path(job_dir), False
@@ -198,25 +201,22 @@ def journal(*, job_id: str, job_dir: str) -> Answer:
 
 
 def follow(*, job_dir: str, offsets: dict[str, int | None]) -> Answer:
-    """Return `logs`: what was added to each of these since `offsets`, see folder.follow."""
-    from .job.run import folder
+    """Return `logs`: what was added to each of these since `offsets`, see job_folder.follow."""
+    from .job.run import job_folder
     from .machine.as_user import in_folder
 
-    return {"logs": in_folder(Path(job_dir), {}, folder.follow, offsets)}
+    return {"logs": in_folder(Path(job_dir), {}, job_folder.follow, offsets)}
 
 
 def stacks(*, job_dir: str, looks: int, **_: str) -> Answer:
-    """Return the stacks of a job's ranks on this node: `ranks` (job/run/stacks.py), and all details as `text`."""
+    """Return the stacks of a job's ranks on this node: `ranks` (evidence/stacks.py), and all details as `text`."""
     from .job.run import job
 
     return job.take_stacks(Path(job_dir), looks)
 
 
 def kill(*, job_dir: str, every: bool, **_: str) -> Answer:
-    """Kill the last rank of a job on this node, or `every` process of its ranks: the `ranks`, and how many processes.
-
-    The monitor stays.
-    """
+    """Kill the last rank of a job here, or `every` process of its ranks, not the monitor: `ranks` and `processes`."""
     from .job.run import drill
     from .machine.as_user import in_folder
 
@@ -274,12 +274,12 @@ def rdma_traffic(*, host: str) -> Answer:
 
 def slurm_probe(*, user: str, folder: str, shared: bool) -> Answer:
     """Return `facts` of the cluster of Slurm whose login host this is, or none with `findings`."""
-    from .slurm.facts import probe
+    from .slurm.slurm_facts import probe
 
     return probe(user, folder, shared)
 
 
-def slurm_submit(*, script: str, user: str, secrets: dict[str, dict[str, str]]) -> Answer:
+def slurm_submit(*, script: str, user: str, secrets: dict[str, dict[str, Any]]) -> Answer:
     """Submit a script to Slurm; return `engine_id`, the number of the job. `secrets` are files for its hosts."""
     from .job.schedulers.slurm import submit
 
@@ -295,7 +295,7 @@ def slurm_state(**job: Any) -> Answer:
 
 def planned(*, job_dir: str, log_limit: int) -> Answer:
     """Return the `plan` of a job that the first host of its allocation made, null where none was; and its `logs`."""
-    from .job.run.folder import read_logs, read_plan
+    from .job.run.job_folder import read_logs, read_plan
     from .machine.as_user import in_folder
 
     folder = Path(job_dir)
@@ -330,25 +330,25 @@ def verify(*, tree: str, address: str, **options: Any) -> Answer:
     return read_machine(Tree(tree), host_address=address, **options)
 
 
-def listen(*, host: str, address: str, addresses: list[str], token: str, life_s: int) -> Answer:
-    """Listen on the job network for others to `connect`: `endpoint` (reach.Peer), and what ends it."""
-    from .verify.reach import Peer, start_listener
+def storage(**arguments: Any) -> Answer:
+    """Return how fast folders are written and read here: `paths`, and who shares them: `folders` (storage.measure)."""
+    from .verify.storage import measure
 
-    try:
-        found = start_listener(address, host, token, max(1, life_s))
-    except OSError as error:
-        problem = f"{host}: nothing can listen on {address}: {error.strerror or error}"
-        action = "expected an address of this node on the job network, see `ip address`."
-        return {"failed": True, "msg": f"{problem}; {action}"}
-    endpoint = Peer(host, address, found["ports"], socket.gethostname(), addresses)._asdict()
-    return {"endpoint": endpoint, "pid": found["pid"], "start_time": found["start_time"]}
+    return measure(**arguments)
+
+
+def listen(**arguments: Any) -> Answer:
+    """Listen on the job network for others to `connect`: `endpoint` (reach.Peer), and what ends it."""
+    from .verify import reach
+
+    return reach.listen(**arguments)
 
 
 def connect(*, host: str, peers: list[dict[str, Any]], token: str, timeout_s: float, names: bool) -> Answer:
     """Connect to the listeners of `peers`, of which this node is one (reach.connect)."""
-    from .verify.reach import connect as try_all
+    from .verify import reach
 
-    return try_all(host, peers, token, timeout_s, names)
+    return reach.connect(host, peers, token, timeout_s, names)
 
 
 def unlisten(*, pid: int, start_time: int | None) -> Answer:
@@ -356,6 +356,13 @@ def unlisten(*, pid: int, start_time: int | None) -> Answer:
     from .verify.reach import stop_listener
 
     return {"lived": stop_listener(pid, start_time)}
+
+
+def try_ports(*, step: str, **arguments: Any) -> Answer:
+    """Do a step of trying RDMA ports and NPUs with those of others: serve, ping or close (port_pings.STEPS)."""
+    from .verify.port_pings import STEPS
+
+    return STEPS[step](**arguments)
 
 
 def in_use(*, state_dir: str, services: list[str]) -> Answer:
@@ -368,9 +375,9 @@ def in_use(*, state_dir: str, services: list[str]) -> Answer:
 
 def baseline(**arguments: Any) -> Answer:
     """Return what this node lacks of what all nodes have in common, or that it has all (hosts.baseline)."""
-    from .cluster.hosts import baseline as check
+    from .cluster import hosts
 
-    return check(**arguments)
+    return hosts.baseline(**arguments)
 
 
 def ssh_keys(**arguments: Any) -> Answer:
@@ -382,23 +389,23 @@ def ssh_keys(**arguments: Any) -> Answer:
 
 def logins(**arguments: Any) -> Answer:
     """Return to which peers the training user can log in from here, and why not (ssh_logins.logins)."""
-    from .cluster.ssh_logins import logins as log_in
+    from .cluster import ssh_logins
 
-    return log_in(**arguments)
+    return ssh_logins.logins(**arguments)
 
 
 def can_install(**arguments: Any) -> Answer:
     """Return what would keep software from being installed here (can_install.can_install); nothing is changed."""
-    from .software.can_install import can_install as check
+    from .software import can_install
 
-    return check(**arguments)
+    return can_install.can_install(**arguments)
 
 
 def pytorch_offer(**arguments: Any) -> Answer:
     """Return what decides about the build of PyTorch here (pytorch_offer.pytorch_offer); nothing is changed."""
-    from .software.pytorch_offer import pytorch_offer as read
+    from .software import pytorch_offer
 
-    return read(**arguments)
+    return pytorch_offer.pytorch_offer(**arguments)
 
 
 def progress(**arguments: Any) -> Answer:
@@ -427,7 +434,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
     for function in (
         *(probe, bring_image, preflight, busy, start, state, running, follow, stacks, collect, remove, folders),
         *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints, verify, listen, connect, unlisten),
-        *(slurm_probe, slurm_submit, slurm_state, slurm_ask, slurm_end, planned, forget_tokens),
+        *(storage, try_ports, slurm_probe, slurm_submit, slurm_state, slurm_ask, slurm_end, planned, forget_tokens),
         *(baseline, ssh_keys, logins, can_install, pytorch_offer, progress, in_use, keep_record, removal),
     )
 }
@@ -449,7 +456,7 @@ def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answe
         return QUESTIONS[question](**arguments)
     except Exception as error:
         from .machine.as_user import JobError
-        from .slurm.commands import SlurmError
+        from .slurm.slurm_commands import SlurmError
 
         if isinstance(error, (JobError, OutOfTimeError, SlurmError)):
             return {"failed": True, "msg": str(error)}

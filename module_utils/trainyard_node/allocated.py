@@ -3,33 +3,54 @@
 
     python PROGRAM meeting                     print where the hosts meet, and the token of this run
     python PROGRAM node                        run the job's part of this host
-    python PROGRAM answer QUESTION SECONDS     answer a question of the agent, with arguments from standard input
+    python PROGRAM answer QUESTION SECONDS     answer a question of the agent, whose arguments are a line of input
 
-PROGRAM is a folder or a zip with the agent, request.json and source.tar.gz (trainyard_controller/agent_code.py).
+PROGRAM is a zip with the agent, request.json and source.tar.gz (nodes/agent_code.py). The folder of the
+job has its code as trainyard.pyz, which has the commands of the runtime, too (job/run/runtime.py). Imports are late, as
+each rank starts through it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
-from ..trainyard.slurm.allocation import expand, only_allocated
-from .agent import answer
-from .job.schedulers import node
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 
 def main(argv: list[str]) -> int:
     """Run one subcommand; return its exit status."""
     command, *rest = argv
     if command == "node":
-        return node.run()
+        from . import agent  # noqa: F401 (each fork that answers has it then)
+        from .job.schedulers import allocated_node
+
+        return allocated_node.run(_answer)
     if command == "meeting":
-        print(node.meeting(expand(os.environ["SLURM_JOB_NODELIST"])))
-    else:
+        from .job.schedulers.place import meeting
+
+        print(meeting())
+    elif command == "answer":
+        import json
+
         question, limit_s = rest
-        found = answer(question, json.loads(sys.stdin.read()), float(limit_s))
-        if "accelerators" in found.get("node", {}):
-            found["node"] = only_allocated(found["node"], os.environ)
-        print(json.dumps(found))
+        print(json.dumps(_answer(question, json.loads(sys.stdin.readline()), float(limit_s))))
+    else:
+        from .job.run import runtime
+
+        return runtime.main(argv)
     return 0
+
+
+def _answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+    """Answer a question of the agent in this process."""
+    from ..trainyard.slurm.allocation import only_allocated
+    from .agent import answer
+
+    found = answer(question, arguments, limit_s)
+    if "accelerators" in found.get("node", {}):
+        found["node"] = only_allocated(found["node"], os.environ)
+    return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard_controller.action_plugin import Documented
-from ansible.module_utils.trainyard_controller.measurements import benchmarks
+from ansible.module_utils.trainyard_controller.ansible.action_plugin import Documented
+from ansible.module_utils.trainyard_controller.verify.measurements import benchmarks
 
 RULES = {"mutually_exclusive": [("parse", "run_dir"), ("parse", "each_node")]}
 

@@ -13,10 +13,10 @@ from ansible.module_utils.trainyard.findings.findings import counted, host_list
 from ansible.module_utils.trainyard.findings.redaction import is_secret_name
 from ansible.module_utils.trainyard.job.file.secret_values import SECRET
 from ansible.module_utils.trainyard.report.debug_archive import masks, secret_values
-from ansible.module_utils.trainyard_controller import debug_archive
-from ansible.module_utils.trainyard_controller.action_plugin import Documented
-from ansible.module_utils.trainyard_controller.machine_facts import ask_machines
-from ansible.module_utils.trainyard_controller.project import ROOT
+from ansible.module_utils.trainyard_controller.ansible.action_plugin import Documented
+from ansible.module_utils.trainyard_controller.job import debug_archive
+from ansible.module_utils.trainyard_controller.nodes.machine_facts import ask_machines
+from ansible.module_utils.trainyard_controller.runs.project import ROOT
 from ansible.template import Templar
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.findings.findings import Finding, FindingsError
-from ansible.module_utils.trainyard_controller.action_plugin import Documented
+from ansible.module_utils.trainyard_controller.ansible.action_plugin import Documented
 
 
 class ActionModule(Documented):

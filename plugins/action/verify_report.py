@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
-from ansible.module_utils.trainyard_controller.verify_reporting import report
+from ansible.module_utils.trainyard_controller.ansible.action_plugin import Documented
+from ansible.module_utils.trainyard_controller.verify.verify_reporting import report
 
 
-class ActionModule(OnceForAll):
+class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         return report(Path(given.pop("run_dir")), given, check=self._task.check_mode)

@@ -14,7 +14,7 @@ description:
   - Findings are printed only there, once for all hosts. A host that does not answer, refused privileges and a missing
     Python are findings, too.
   - Plays with the variable C(trainyard_quiet), which run and watch jobs, print only the texts of C(debug) and C(fail),
-    and progress.
+    and progress. Tasks with the variable C(trainyard_silent) print no texts of C(debug).
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -30,7 +30,7 @@ from typing import Any
 import ansible.module_utils
 from ansible import constants as C
 from ansible import context
-from ansible.plugins.callback.default import CallbackModule as Default
+from ansible.plugins.callback import default
 from ansible.release import __version__
 
 OLDEST_CORE, OLDEST_PYTHON = (2, 19), (3, 11)
@@ -45,14 +45,17 @@ if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 from ansible.module_utils.trainyard.cluster import unreachable
+from ansible.module_utils.trainyard.findings.checks import EXIT_CODES
 from ansible.module_utils.trainyard.findings.findings import host_list, render
 from ansible.module_utils.trainyard.report import next_playbook
-from ansible.module_utils.trainyard_controller import interrupts, launch_record, task_progress, terminal
-from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
-from ansible.module_utils.trainyard_controller.project import ROOT
+from ansible.module_utils.trainyard_controller.ansible import interrupts, task_progress, terminal
+from ansible.module_utils.trainyard_controller.ansible.running_task import action_of
+from ansible.module_utils.trainyard_controller.runs import launch_record
+from ansible.module_utils.trainyard_controller.runs.inventory_options import inventory_given
+from ansible.module_utils.trainyard_controller.runs.project import ROOT
 
 
-class CallbackModule(Default):
+class CallbackModule(default.CallbackModule):
     """See DOCUMENTATION."""
 
     CALLBACK_VERSION = 2.0
@@ -102,7 +105,7 @@ class CallbackModule(Default):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Print the task, unless the play is quiet; announce it if it is slow."""
-        self._interrupts.task(task.action.rpartition(".")[2])
+        self._interrupts.task(action_of(task))
         self._begin(task)
         if not self._quiet:
             super().v2_playbook_on_task_start(task, is_conditional)
@@ -128,7 +131,7 @@ class CallbackModule(Default):
 
     def _ended(self, result: Any) -> None:
         """Note the end of a task on a host, with what it has installed; a quiet play prints nothing of it."""
-        task, action = result.task, result.task.action.rpartition(".")[2]
+        task, action = result.task, action_of(result.task)
         shown = not self._quiet and not task.no_log
         self._running.ended(result.host.get_name(), action, result.result if shown else None)
 
@@ -156,12 +159,14 @@ class CallbackModule(Default):
 
     def v2_runner_on_ok(self, result: Any) -> None:
         """Print the text of a debug task; print other results as usual, but not in quiet plays."""
-        action = result.task.action.rpartition(".")[2]
+        action = action_of(result.task)
         self._ended(result)
         self._interrupts.ok(action, result.result)
         if action in ("include_role", "include_tasks"):
             return
         if action == "debug" and "msg" in result.result:
+            if result.task.get_vars().get("trainyard_silent"):
+                return
             host = "" if self._quiet or result.task.run_once else f"{result.host.get_name()}: "
             # Other callbacks print no host there, so a text may name it.
             self._display.display(f"{host}{str(result.result['msg']).removeprefix(host)}")
@@ -174,7 +179,7 @@ class CallbackModule(Default):
     def v2_runner_on_skipped(self, result: Any) -> None:
         """Print nothing for skipped tasks."""
         self._running.ended(result.host.get_name())
-        self._interrupts.skipped(result.task.action.rpartition(".")[2])
+        self._interrupts.skipped(action_of(result.task))
 
     def v2_runner_item_on_skipped(self, result: Any) -> None:
         """Print nothing for skipped tasks."""
@@ -187,7 +192,7 @@ class CallbackModule(Default):
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Keep the message for the end; print it now, too, unless the play is quiet."""
         self._running.ended(result.host.get_name())
-        self._interrupts.failed(result.task.action.rpartition(".")[2])
+        self._interrupts.failed(action_of(result.task))
         # A task that ignores missing answers reports them itself.
         explained = unreachable.cause(result.result) is not None if ignore_errors else self._explained(result)
         if not explained and not self._quiet:
@@ -242,12 +247,12 @@ class CallbackModule(Default):
             self._display.display(message, color=C.COLOR_ERROR)
         if silent:
             answers = {host: silent[host] for host in sorted(silent, key=lambda name: order.get(name, -1))}
-            found = unreachable.findings(answers, {host: self._address(host) for host in answers})
+            found = unreachable.no_answers(answers, {host: self._address(host) for host in answers})
             self._display.display(render(found, "{count} {findings}:"), color=C.COLOR_ERROR)
-        # ansible-playbook has no status for "nothing failed, but something is unknown"; playbooks set it.
-        status = stats.custom.get("_run", {}).get("trainyard_exit")
-        if status is not None:
-            raise SystemExit(int(status))
+        # ansible-playbook has no status for "nothing failed, but something is unknown"; playbooks set the state.
+        state = stats.custom.get("_run", {}).get("trainyard_exit")
+        if state is not None:
+            raise SystemExit(EXIT_CODES[state])
         if self._playbook and not any(_has_failed(stats, host) for host in stats.processed):
             self._show_next()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check all variables and options of a run before its first play.
 
-The rules are in module_utils/trainyard/inputs/; trainyard_controller/input_*.py applies them to Ansible's objects.
+The rules are in module_utils/trainyard/inputs/; trainyard_controller/inputs/ applies them to Ansible's objects.
 """
 
 from __future__ import annotations
@@ -31,15 +31,11 @@ PROJECT = Path(__file__).resolve().parents[2]
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
 from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard_controller import (
-    input_cluster,
-    input_launch,
-    input_options,
-    input_variables,
-    playbook_call,
-)
-from ansible.module_utils.trainyard_controller.input_run import InputRun
+from ansible.module_utils.trainyard.inputs.input_variables import HEADLINE, unchecked
+from ansible.module_utils.trainyard.inputs.nothing_to_do import STARTS
+from ansible.module_utils.trainyard_controller.ansible import playbook_call
+from ansible.module_utils.trainyard_controller.inputs import input_cluster, input_launch, input_options, input_variables
+from ansible.module_utils.trainyard_controller.inputs.input_run import InputRun
 
 
 class CallbackModule(CallbackBase):
@@ -74,9 +70,9 @@ class CallbackModule(CallbackBase):
         except Exception as error:
             # Ansible would print a warning, and run with unchecked input.
             self._display.vvv(traceback.format_exc())
-            findings = [inputs.unchecked(str(error) or type(error).__name__)]
+            findings = [unchecked(str(error) or type(error).__name__)]
         if findings:
-            self._display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
+            self._display.display(render(findings, HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
         # Each task on each host runs in a child process, which inherits the filters and tests loaded here.
         for plugins in (filter_loader, test_loader):
@@ -96,8 +92,9 @@ def check(run: InputRun) -> list[Finding]:
     findings += input_cluster.node_names(run) + input_cluster.values(run, written)
     named = {finding.check for finding in findings}
     others = input_variables.not_allowed(run) + input_cluster.runs(run) + input_cluster.group_by(run)
+    others += input_cluster.topology(run)
     findings += [finding for finding in others if finding.check not in named]
-    if not (run.is_of_project and run.playbook.name in ("launch.yml", "drill.yml")):
+    if not (run.is_of_project and run.playbook.name in STARTS):
         return findings
     if not findings:
         return input_launch.findings(run)

@@ -17,13 +17,9 @@ import ansible.module_utils
 # ansible-doc imports this file without the project's module_utils.
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
-from ansible.module_utils.trainyard.ascend import answers as ascend_answers
-from ansible.module_utils.trainyard.ascend import role_input
-from ansible.module_utils.trainyard.ascend import software as ascend
-from ansible.module_utils.trainyard.bundle import images
-from ansible.module_utils.trainyard.bundle import use as bundle
-from ansible.module_utils.trainyard.cluster import answers as cluster_answers
-from ansible.module_utils.trainyard.cluster import own_ssh, ssh_names
+from ansible.module_utils.trainyard.ascend import ascend_answers, ascend_software, role_input
+from ansible.module_utils.trainyard.bundle import images, use
+from ansible.module_utils.trainyard.cluster import cluster_answers, own_ssh, ssh_mesh, ssh_names
 from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
 from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
 from ansible.module_utils.trainyard.cluster.survey import (
@@ -38,12 +34,10 @@ from ansible.module_utils.trainyard.findings.checks import Check
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.findings.received import Source
 from ansible.module_utils.trainyard.findings.shapes import Each, Text
-from ansible.module_utils.trainyard.hardware import answers as hardware_answers
-from ansible.module_utils.trainyard.hardware import rdma
+from ansible.module_utils.trainyard.hardware import hardware_answers, rdma
 from ansible.module_utils.trainyard.job.placement import cluster_files
-from ansible.module_utils.trainyard.job.run.answers import DEVICES
-from ansible.module_utils.trainyard.job.run.progress import clock
-from ansible.module_utils.trainyard.nvidia import answers as nvidia_answers
+from ansible.module_utils.trainyard.job.run.logs.progress import clock
+from ansible.module_utils.trainyard.job.run.wire.answers import DEVICES
 from ansible.module_utils.trainyard.nvidia import (
     container_toolkit,
     cuda_findings,
@@ -55,12 +49,11 @@ from ansible.module_utils.trainyard.nvidia import (
     library_plan,
     nccl_tests,
     nccl_tests_verify,
+    nvidia_answers,
     stack,
     upgrade,
 )
-from ansible.module_utils.trainyard.slurm import answers as slurm_answers
-from ansible.module_utils.trainyard.slurm import configuration as slurm
-from ansible.module_utils.trainyard.software import answers as software_answers
+from ansible.module_utils.trainyard.slurm import configuration, slurm_answers
 from ansible.module_utils.trainyard.software import (
     builds,
     compared,
@@ -72,10 +65,10 @@ from ansible.module_utils.trainyard.software import (
     oneflow,
     openmpi,
     pytorch,
+    software_answers,
 )
-from ansible.module_utils.trainyard.verify import measured, phases, settings, software
-from ansible.module_utils.trainyard_controller import agent_code
-from ansible.module_utils.trainyard_controller.filters import (
+from ansible.module_utils.trainyard.verify import measured, phases, result_events, settings, software
+from ansible.module_utils.trainyard_controller.ansible.filters import (
     as_error,
     as_plan,
     as_records,
@@ -86,8 +79,9 @@ from ansible.module_utils.trainyard_controller.filters import (
     records_filter,
     vars_of,
 )
-from ansible.module_utils.trainyard_controller.image_plan import image_plan
-from ansible.module_utils.trainyard_controller.upgrade_table import entries_of
+from ansible.module_utils.trainyard_controller.cluster.image_plan import image_plan
+from ansible.module_utils.trainyard_controller.cluster.upgrade_table import entries_of
+from ansible.module_utils.trainyard_controller.nodes import agent_code
 
 # Findings of a host that answers all the same.
 ANSWERING = (
@@ -103,7 +97,7 @@ ANSWERING = (
 
 def slurm_findings(nodes: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], states: str = "") -> list[Finding]:
     """Find obstacles to a change of a Slurm cluster in the results that tasks registered on its nodes."""
-    return slurm.obstacles(slurm.ClusterSettings(**settings), slurm.nodes_of(nodes), states)
+    return configuration.obstacles(configuration.ClusterSettings(**settings), configuration.nodes_of(nodes), states)
 
 
 def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
@@ -128,7 +122,7 @@ def dataset_plan(
     planned = [
         {**record, "sha256": each["sha256"]}
         for each in planned
-        for record in bundle.with_files([{**each, "sha256": wheel} if each["kind"] == "digits" else each], here or {})
+        for record in use.with_files([{**each, "sha256": wheel} if each["kind"] == "digits" else each], here or {})
     ]
     records = [finding.as_dict() for finding in findings]
     return {"findings": records, "sets": planned, "sources": datasets.sources(planned)}
@@ -273,7 +267,7 @@ def bundle_states(hosts: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def slurm_nodes(hosts: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the nodes of a Slurm cluster as the module slurm_cluster takes them."""
+    """Return the nodes of a Slurm cluster as the step slurm of the action cluster takes them."""
     return hosts
 
 
@@ -289,9 +283,9 @@ def input_of_nodes(found: Iterable[Iterable[Mapping[str, str]]]) -> list[Finding
 
 # Rules that return findings or checks.
 RECORDS = {
-    "ascend_findings": ascend.verify,
+    "ascend_findings": ascend_software.verify,
     "ascend_input_findings": role_input.input_findings,
-    "ascend_remarks": ascend.remarks,
+    "ascend_remarks": ascend_software.remarks,
     "benchmark_checks": benchmark_checks,
     "build_findings": builds.shared_findings,
     "container_runtime_cdi_findings": container_toolkit.cdi_findings,
@@ -320,10 +314,11 @@ RECORDS = {
     "slurm_findings": slurm_findings,
     "software_checks": software_checks,
     "straggler_checks": straggler_checks,
+    "verify_events_findings": result_events.findings,
 }
 # Rules that return a plan by node, and findings.
 PLANS = {
-    "ascend_plan": ascend.plan_packages,
+    "ascend_plan": ascend_software.plan_packages,
     "cuda_toolkit_plan": cuda_plan.plan_toolkits,
     "nccl_tests_plan": nccl_tests.plan_builds,
     "nvidia_driver_plan": driver_plan.plan_hosts,
@@ -332,11 +327,11 @@ PLANS = {
 FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow, "pytorch_plan": pytorch}
 # Rules that return plain values, and whose arguments are checked.
 CHECKED: dict[str, Callable[..., Any]] = {
-    "ascend_request": ascend.request,
+    "ascend_request": ascend_software.request,
     "build_copies": builds.copies,
-    "bundle_environment": bundle.environment,
-    "bundle_file": bundle.file,
-    "bundle_files": bundle.with_files,
+    "bundle_environment": use.environment,
+    "bundle_file": use.file,
+    "bundle_files": use.with_files,
     "cuda_toolkit_offers": cuda_plan.offers,
     "cuda_toolkit_sources": cuda_plan.sources,
     "dataset_plan": dataset_plan,
@@ -363,6 +358,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "declared_addresses": declared_addresses,
     "differing": files.differing,
     "duration": clock,
+    "seconds": ssh_mesh.parse_duration,
     "findings_of_hosts": findings_of_hosts,
     "first_job": phases.first_job,
     "hosts_with": hosts_with,
@@ -409,7 +405,7 @@ SOURCES = {
     "nccl_tests_plan": Source("__nccl_tests_node", nvidia_answers.NCCL_TESTS),
     "node_baseline_plan": Source("", cluster_answers.IDENTITY),
     "nvidia_driver_findings": Source("__nvidia_driver_compared", nvidia_answers.COMPARED, may_lack=True),
-    "nvidia_driver_module_findings": Source("__nvidia_driver_now.driver", nvidia_answers.DRIVER),
+    "nvidia_driver_module_findings": Source("nvidia_driver_now.driver", nvidia_answers.DRIVER),
     "nvidia_driver_plan": Source("__nvidia_driver_node", nvidia_answers.DRIVER_NODE, may_lack=True),
     "nvidia_library_findings": Source("__nvidia_library_node", nvidia_answers.LIBRARY_NODE, may_lack=True),
     "nvidia_stack_plan": Source("__nvidia_stack_node", nvidia_answers.STACK_NODE, may_lack=True),

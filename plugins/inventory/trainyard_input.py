@@ -31,10 +31,10 @@ PROJECT = Path(__file__).resolve().parents[2]
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
 from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.inputs import inventories, job_file
-from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard_controller import input_files, interrupts, terminal
-from ansible.module_utils.trainyard_controller.value_sources import shown
+from ansible.module_utils.trainyard.inputs import input_variables, inventories, job_file
+from ansible.module_utils.trainyard_controller.ansible import interrupts, terminal
+from ansible.module_utils.trainyard_controller.inputs import input_files
+from ansible.module_utils.trainyard_controller.inputs.value_sources import shown
 
 interrupts.answer_early()
 # Lists of tasks and the like are for programs.
@@ -65,7 +65,7 @@ class InventoryModule(BaseInventoryPlugin):
         findings = self._inventories() or input_files.inventory_findings(sources, shown)
         findings = [*findings, *filter(None, map(_option_finding, options))]
         if findings:
-            self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
+            self.display.display(render(findings, input_variables.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
         InventoryModule.checked = [*sources, *options]
         return False
@@ -97,9 +97,9 @@ class InventoryModule(BaseInventoryPlugin):
 def _option_finding(option: str) -> Finding | None:
     """Find what is wrong with an option -e."""
     if option[:1] in ("/", "."):
-        return inputs.no_variable(option, option)
+        return input_variables.no_variable(option, option)
     if option[:1] in ("[", "{"):
-        return inputs.no_dictionary(option, lambda: DataLoader().load(option))
+        return input_variables.no_dictionary(option, lambda: DataLoader().load(option))
     if option[:1] != "@":
         return None
     path = Path(option[1:])

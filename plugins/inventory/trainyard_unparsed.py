@@ -27,9 +27,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
 from ansible.module_utils.trainyard.findings.findings import render
-from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard_controller import input_files
-from ansible.module_utils.trainyard_controller.value_sources import shown
+from ansible.module_utils.trainyard.inputs import input_variables
+from ansible.module_utils.trainyard_controller.inputs import input_files
+from ansible.module_utils.trainyard_controller.inputs.value_sources import shown
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -41,6 +41,6 @@ class InventoryModule(BaseInventoryPlugin):
         """End the run if the path is a file; return False, as no source is for this plugin."""
         if Path(path).is_file() and Path(sys.argv[0]).name != "ansible-inventory":
             findings = input_files.unparsed(Path(path), context.CLIARGS.get("inventory") or (), shown)
-            self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
+            self.display.display(render(findings, input_variables.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
         return False

@@ -6,12 +6,12 @@ import functools
 
 import drill_samples
 import pytest
-from ansible.module_utils.trainyard.job.drill import result
+from ansible.module_utils.trainyard.job.drill import drill_result as result
 from ansible.module_utils.trainyard.report import run_list
 from ansible.module_utils.trainyard.report.job_page import OutputFile
 from ansible.module_utils.trainyard.report.job_text import Story, tell
 from ansible.module_utils.trainyard.verify.report import build, terminal_text
-from ansible.module_utils.trainyard_controller.pages import drill_page, job_page, page, verify_page
+from ansible.module_utils.trainyard_controller.runs.pages import drill_page, job_page, page, verify_page
 from composed import HOSTILE, composed
 from composed_job import STARTED, hung, series, summary
 from selenium.webdriver.common.keys import Keys
@@ -327,13 +327,6 @@ def test_each_node_has_a_small_cell_at_any_width(browser, nodes):
             assert browser.complaints() == []
 
 
-def test_a_thousand_nodes_are_usable(browser):
-    browser.open(cluster_page(1024))
-    assert browser.complaints() == [] and browser.one("#filter-count").text == "3 of 1024"
-    assert browser.run("return document.querySelectorAll('.shares li').length") == 1024
-    assert browser.run("return document.documentElement.scrollHeight") < 8000
-
-
 def test_a_job_of_thousands_of_ranks_is_a_small_page_that_unfolds(browser):
     content = job_page(summary(1024, 8), series(200), Story("failed.", [], []), {"command": "ansible-playbook x"})
     assert len(content) < 200_000
@@ -361,32 +354,6 @@ def test_equal_runs_of_a_drill_are_told_apart_without_colors(browser, width):
     lines, legend = browser.run(places)
     dashes, tops = zip(*lines, strict=True)
     assert len(set(dashes)) == len(set(tops)) == 5 and list(dashes) == legend
-
-
-@pytest.mark.parametrize(
-    "content", [job, lambda: cluster_page(5), drilled, compared], ids=["job", "report", "drill", "compared"]
-)
-@pytest.mark.parametrize("width", [1400, 390])
-def test_charts_use_the_width_of_the_page_and_keep_their_height(browser, content, width):
-    browser.open(content(), width=width)
-    boxes = """
-      return [...document.querySelectorAll('svg.linear')].map((chart) => {
-        const box = chart.getBoundingClientRect(), text = getComputedStyle(chart.querySelector('text'));
-        return [box.width / document.querySelector('main h1').offsetWidth, box.height, parseFloat(text.fontSize)];
-      });
-    """
-    for share, height, font in browser.run(boxes):
-        assert share > 0.99 and 200 < height < 400 and 11 <= font <= 16
-
-
-def test_a_logarithmic_axis_is_chosen_without_javascript(browser):
-    browser.open(job())
-    shown = (
-        "return [...document.querySelectorAll('.metric svg.curve')].slice(0, 2).map((each) => each.checkVisibility())"
-    )
-    assert browser.run(shown) == [True, False]
-    browser.one("input.log").click()
-    assert browser.run(shown) == [False, True]
 
 
 def test_without_javascript_all_is_there(browser):

@@ -71,7 +71,7 @@ def nccl(machine, request):
         home = machine.root / "nccl"
         library = str(home / "lib/libnccl.so")
         of_node.make_home(home, LIBRARIES["nccl"].home_links(of_node.files_of_prefix(prefix)), {"provider": "test"})
-        version, _, wrong = of_node.ask("nccl", library)
+        version, _, wrong = of_node.query("nccl", library)
         assert not wrong, wrong
         machine.report.machine["nccl"] = f"{version}, built with CUDA {of_node.nccl_cuda(library)}"
         prefix = str(home)
@@ -139,7 +139,7 @@ def test_machine_is_read_for_the_choice_of_a_stack(machine, record):
         raise Missing("the PCI bus of this machine is hidden from it, as in some containers")
     assert len(seen) == machine.count
     unknown = [gpu["device_id"] for gpu in host["gpus"] if not gpu["generation"]]
-    assert unknown == [], f"GPUs that module_utils/trainyard/nvidia/hardware.py does not know: {unknown}"
+    assert unknown == [], f"GPUs that module_utils/trainyard/nvidia/nvidia_hardware.py does not know: {unknown}"
 
 
 def test_forms_that_people_paste_are_kept(machine, record):

@@ -23,7 +23,8 @@ if str(PROJECT / "library") not in sys.path:
 sys.path.insert(0, str(PROJECT / "tests/unit"))
 
 import untimed  # noqa: E402, F401
-from ansible.module_utils.trainyard_node.job.run import job, units  # noqa: E402
+from ansible.module_utils.trainyard_node.job.run import job  # noqa: E402
+from ansible.module_utils.trainyard_node.job.run.ranks import units  # noqa: E402
 from ansible.module_utils.trainyard_node.machine import as_user  # noqa: E402
 from ansible.module_utils.trainyard_node.slurm import set_aside  # noqa: E402
 

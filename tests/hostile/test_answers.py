@@ -13,22 +13,19 @@ from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.placement import Member
 from ansible.module_utils.trainyard.job.plan.plan import build
-from ansible.module_utils.trainyard.job.run import (
-    answers,
-    attempt_watch,
-    failure,
-    failure_kinds,
-    hang_watch,
-    head_state,
-    node_reports,
-    take_over,
-)
+from ansible.module_utils.trainyard.job.run.decide import attempt_watch, hang_watch, head_state, node_reports
+from ansible.module_utils.trainyard.job.run.lead import take_over
+from ansible.module_utils.trainyard.job.run.logs import failure_kinds
+from ansible.module_utils.trainyard.job.run.logs import failures as failure
+from ansible.module_utils.trainyard.job.run.wire import answers
 from ansible.module_utils.trainyard.job.schedulers import ssh
-from ansible.module_utils.trainyard_controller import reporting
-from ansible.module_utils.trainyard_controller.run_folder import write_logs
-from ansible.module_utils.trainyard_node.cluster.node import read_node
-from ansible.module_utils.trainyard_node.job.run import failures, folder, monitor, next_attempt, node_loop
-from ansible.module_utils.trainyard_node.job.run import rank_exits as exits
+from ansible.module_utils.trainyard_controller.job import reporting
+from ansible.module_utils.trainyard_controller.runs.run_folder import write_logs
+from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
+from ansible.module_utils.trainyard_node.job.run import job_folder as folder
+from ansible.module_utils.trainyard_node.job.run.evidence import rank_failures
+from ansible.module_utils.trainyard_node.job.run.monitor import monitor, next_attempt, node_loop
+from ansible.module_utils.trainyard_node.job.run.ranks import rank_exits as exits
 from ansible.module_utils.trainyard_node.machine import json_files
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
@@ -185,7 +182,17 @@ def test_how_the_whole_job_ended_is_the_heads_to_say(run_dir):
 
 
 def test_all_that_a_monitor_calls_a_failure_may_be_answered():
-    modules = attempt_watch, failures, hang_watch, head_state, monitor, next_attempt, node_loop, node_reports, take_over
+    modules = (
+        attempt_watch,
+        rank_failures,
+        hang_watch,
+        head_state,
+        monitor,
+        next_attempt,
+        node_loop,
+        node_reports,
+        take_over,
+    )
     text = "".join(Path(module.__file__).read_text() for module in modules)
     kinds = set(re.findall(r'"kind": "(\w+)"', text))
     assert {"exit", "silent"} < kinds <= set(failure_kinds.FAILURE.kinds)

@@ -10,9 +10,9 @@ import cuda_states
 import driver_upgrades
 import pytest
 import yaml
-from ansible.module_utils.trainyard.ascend import answers as ascend
-from ansible.module_utils.trainyard.hardware import answers as hardware
-from ansible.module_utils.trainyard.nvidia import answers
+from ansible.module_utils.trainyard.ascend import ascend_answers
+from ansible.module_utils.trainyard.hardware import hardware_answers
+from ansible.module_utils.trainyard.nvidia import nvidia_answers
 from filters import FILTERS, fitting, of_hosts
 
 PATHS = {
@@ -24,7 +24,7 @@ PATHS = {
     "nccl_tests_findings": "__nccl_tests_probe.probe",
     "nccl_tests_plan": "__nccl_tests_node",
     "nvidia_driver_findings": "__nvidia_driver_compared",
-    "nvidia_driver_module_findings": "__nvidia_driver_now.driver",
+    "nvidia_driver_module_findings": "nvidia_driver_now.driver",
     "nvidia_driver_plan": "__nvidia_driver_node",
     "nvidia_library_findings": "__nvidia_library_node",
     "nvidia_stack_plan": "__nvidia_stack_node",
@@ -206,7 +206,13 @@ def test_every_filter_of_hosts_is_attacked_here():
 def test_the_answers_of_this_file_are_those_of_sound_nodes():
     for name, (answer, _, _) in CASES.items():
         fitting(answer, FILTERS[name].source.shape)
-    for shape in (answers.FACTS, answers.DRIVER, answers.TOOLKITS, ascend.STATE, hardware.RDMA):
+    for shape in (
+        nvidia_answers.FACTS,
+        nvidia_answers.DRIVER,
+        nvidia_answers.TOOLKITS,
+        ascend_answers.STATE,
+        hardware_answers.RDMA,
+    ):
         assert "host" in shape
 
 

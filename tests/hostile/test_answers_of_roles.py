@@ -108,7 +108,7 @@ def test_a_request_that_a_host_claims_in_its_facts_is_no_request(tmp_path):
     tasks = [
         # A cacheable fact is stored as the facts that a module of the host returns.
         {"ansible.builtin.set_fact": {"cacheable": True, "trainyard_requested": forged}},
-        {"can_install": {"hosts": ["localhost"]}, "register": "found"},
+        {"site_software": {"step": "check", "hosts": ["localhost"], "folders": {}, "user": ""}, "register": "found"},
         {"ansible.builtin.assert": {"that": ["found.findings == []", "found.seen == {}"]}},
     ]
     play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "become": False, "tasks": tasks}

@@ -1,14 +1,12 @@
 """Root on the node that builds, against the nodes that get a copy of what it built."""
 
 import io
-import json
 import os
 import subprocess
 import tarfile
 
-import built_archives
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard_controller.bundle.built_archives import rewrite
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.software.openmpi import read_mpi_of
 
@@ -37,14 +35,12 @@ HONEST = [
 
 
 @pytest.fixture
-def receive(tmp_path, capsys):
+def receive(tmp_path):
     def run(members):
         with tarfile.open(tmp_path / "n1.tar.gz", "w:gz") as archive:
             for info in members:
                 archive.addfile(info, io.BytesIO(b"ELF"[: info.size]) if info.isreg() else None)
-        with patch_module_args({"folder": str(tmp_path), "hosts": ["n1"]}), pytest.raises(SystemExit):
-            built_archives.main()
-        return json.loads(capsys.readouterr().out)
+        return rewrite("n1", tmp_path / "n1.tar.gz")
 
     return run
 
@@ -72,35 +68,32 @@ def receive(tmp_path, capsys):
         (member("./bin/x", gid=50), "'./bin/x' of user 0 and group 50"),
     ],
 )
-def test_what_could_harm_another_node_is_refused(receive, planted, found):
-    told = receive([*HONEST, planted])
-    assert [(each["host"], each["found"]) for each in told["findings"]] == [("n1", found)]
-    assert "Nothing was unpacked." in told["msg"]
+def test_what_could_harm_another_node_is_refused(receive, tmp_path, planted, found):
+    assert [(each.host, each.found) for each in receive([*HONEST, planted])] == [("n1", found)]
+    assert not list(tmp_path.iterdir())
 
 
 def test_all_that_is_wrong_with_an_archive_is_one_finding(receive):
-    told = receive([*HONEST, *(member(f"./bin/{number}", mode=0o4755) for number in range(9))])
-    assert [each["found"] for each in told["findings"]] == [
+    (finding,) = receive([*HONEST, *(member(f"./bin/{number}", mode=0o4755) for number in range(9))])
+    assert finding.found == (
         "'./bin/0' with mode 4755; './bin/1' with mode 4755; './bin/2' with mode 4755; 6 more like these"
-    ]
+    )
 
 
-def test_what_is_no_archive_is_refused(receive, tmp_path, capsys):
+def test_what_is_no_archive_is_refused(tmp_path):
     (tmp_path / "n1.tar.gz").write_bytes(b"\x1f\x8bno archive")
-    with patch_module_args({"folder": str(tmp_path), "hosts": ["n1"]}), pytest.raises(SystemExit):
-        built_archives.main()
-    told = json.loads(capsys.readouterr().out)
-    assert told["findings"][0]["found"].startswith("no archive that can be read: ")
+    (finding,) = rewrite("n1", tmp_path / "n1.tar.gz")
+    assert finding.found.startswith("no archive that can be read: ")
 
 
 def test_a_name_steers_no_terminal(receive):
-    assert "\x1b" not in receive([*HONEST, member("./bin/\x1b]0;x", mode=0o4755)])["msg"]
+    assert "\x1b" not in receive([*HONEST, member("./bin/\x1b]0;x", mode=0o4755)])[0].found
 
 
 def test_nodes_unpack_what_the_controller_wrote(receive, tmp_path):
     """Nothing else that the builder's archive holds reaches tar on the other nodes."""
     members = [*HONEST, member("./bin/caps", size=3, pax_headers={"SCHILY.xattr.security.capability": "\x01"})]
-    assert "findings" not in receive(members)
+    assert receive(members) == []
     (tmp_path / "to").mkdir()
     subprocess.run(["tar", "-xzf", tmp_path / "n1.tar.gz", "-C", tmp_path / "to"], check=True)
     to = tmp_path / "to"

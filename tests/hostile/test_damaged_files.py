@@ -15,30 +15,26 @@ from ansible.module_utils.trainyard.cluster import session_environment
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.findings.shapes import named
 from ansible.module_utils.trainyard.job.record.excluded_hosts import HealthCheck
-from ansible.module_utils.trainyard.job.run.answers import NODE
+from ansible.module_utils.trainyard.job.run.wire.answers import NODE
 from ansible.module_utils.trainyard.nvidia import upgrade
-from ansible.module_utils.trainyard.removal import record as removal
+from ansible.module_utils.trainyard.removal import removal_record
 from ansible.module_utils.trainyard.slurm import health
 from ansible.module_utils.trainyard.software import apt
 from ansible.module_utils.trainyard.verify import bandwidth
-from ansible.module_utils.trainyard_controller import (
-    cached_facts,
-    excluded_record,
-    measurements,
-    report_compare,
-    run_choice,
-    run_folder,
-    run_list,
-    site_locking,
-    upgrade_table,
-)
+from ansible.module_utils.trainyard_controller.bundle import site_locking
+from ansible.module_utils.trainyard_controller.cluster import upgrade_table
+from ansible.module_utils.trainyard_controller.job import run_choice, run_list
+from ansible.module_utils.trainyard_controller.nodes import cached_facts
+from ansible.module_utils.trainyard_controller.runs import excluded_record, run_folder
+from ansible.module_utils.trainyard_controller.verify import measurements, report_compare
 from ansible.module_utils.trainyard_node.job.record.event_sender import of_job
 from ansible.module_utils.trainyard_node.job.record.secrets import forget_secrets
-from ansible.module_utils.trainyard_node.job.run import container, folder, folders, job, processes, rank_exits
+from ansible.module_utils.trainyard_node.job.run import job, job_folder
+from ansible.module_utils.trainyard_node.job.run.ranks import container, folders, process_table, rank_exits
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia import cuda, host
-from ansible.module_utils.trainyard_node.software import builds, datasets, python_environment
+from ansible.module_utils.trainyard_node.software import builds, dataset_files, python_environment
 from damage import damaged
 from job_samples import node_facts, saved_plan, saved_record, saved_verification, submitted
 
@@ -151,7 +147,7 @@ REPORT = saved_verification(
     stragglers={"median": 20.0, "spread": 0.1, "nodes": [{"host": "n1", "score": 0.9}]},
     versions={"trainyard": "1"},
 )
-BASELINES = {"schema": bandwidth.BASELINE_SCHEMA, "entries": {"a": {"busbw": 9.5, "bytes": 8, "run": "r"}}}
+BASELINES = {"schema": bandwidth.BASELINE_SCHEMA, "entries": {"a": {"busbw": 9.5, "bytes": 8, "latency_us": 5.5}}}
 LAUNCH = {
     **dict.fromkeys(("job_name", "asked_by", "created", "machine"), "x"),
     **{"job_id": "bad-1", "nodes": [], "pid": 1, "start_time": 1},
@@ -222,7 +218,7 @@ def in_file(read, name=".trainyard.json"):
     return of_file
 
 
-REMOVAL = removal.new("2026-11-22", late=False)
+REMOVAL = removal_record.new("2026-11-22", late=False)
 REMOVAL |= {"packages": {"a1": {"automatic": True, "purge": False}}, "homes": ["/home/train"], "users": {"train": 990}}
 REMOVAL |= {"places": {"/etc/x": {"kind": "file", "mode": 420, "uid": 0, "gid": 0, "content": "a"}}}
 PORT = {"device": "mlx5_0", "port": 1, "state": "x", "physical_state": None, "rate_gbps": 400.0, "active": True}
@@ -267,7 +263,7 @@ def built(path):
 
 
 ON_NODES = {
-    "removal": (REMOVAL, lambda content, _: removal.loads(content), (removal.RecordError,)),
+    "removal": (REMOVAL, lambda content, _: removal_record.loads(content), (removal_record.RecordError,)),
     "packages": ({"libnccl2": {"version": "2.1", "added": True}}, packages, ()),
     "installed": (
         {"libnccl2": {"version": "2.1", "added": True}},
@@ -278,8 +274,8 @@ ON_NODES = {
     "environment": ({"packages": {"a": "1"}, "wheels": {}, "verified": {"identity": "x"}}, in_file(environment), ()),
     "data set": (
         MANIFEST,
-        in_file(lambda path: datasets.examine(path, "digits", {"sha256": SUM}, ""), datasets.MANIFEST),
-        (datasets.DatasetFailure,),
+        in_file(lambda path: dataset_files.examine(path, "digits", {"sha256": SUM}, ""), dataset_files.MANIFEST),
+        (dataset_files.DatasetFailure,),
     ),
     "health": (MEMORY, remembered, ()),
     "session": (PIECE, lambda content, _: session(content), (ValueError,)),
@@ -321,18 +317,18 @@ def of_job_folder(path):
     """Do with the folder of a job what an agent does."""
     plan = {"processes": [], "secret_env": {}, "base_env": {}}
     for act in (
-        folder.status,
-        folder.has_end,
-        folder.known_secrets,
+        job_folder.status,
+        job_folder.has_end,
+        job_folder.known_secrets,
         folders.record,
         folders.held_devices,
         folders.held_ports,
-        processes.monitor_of,
+        process_table.monitor_of,
         rank_exits.read_exits,
         container.remove_left,
         container.remove_all,
         lambda found: container.remove_of_process(found, "rank0"),
-        lambda found: folder.read_logs(found, 1000),
+        lambda found: job_folder.read_logs(found, 1000),
         lambda found: of_job(found, plan, lambda *_: None),
         lambda found: job.list_folders(found.parent),
         forget_secrets,

@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
 from ansible.module_utils.trainyard.job.plan.plan import describe, node_plans
-from ansible.module_utils.trainyard.job.run import log_lines
+from ansible.module_utils.trainyard.job.run.logs import log_lines
 from ansible.module_utils.trainyard.job.schedulers.plan_shape import TO_START
-from ansible.module_utils.trainyard_controller import (
+from ansible.module_utils.trainyard_controller.job import (
     cleaning,
     collecting,
     debug_archive,
     drilling,
     heads,
-    measurements,
     run_choice,
-    run_folder,
     run_list,
 )
-from ansible.module_utils.trainyard_controller.reporting import report
-from ansible.module_utils.trainyard_controller.saved_state import read_plan, read_record
+from ansible.module_utils.trainyard_controller.job.reporting import report
+from ansible.module_utils.trainyard_controller.runs import run_folder
+from ansible.module_utils.trainyard_controller.runs.saved_state import read_plan, read_record
+from ansible.module_utils.trainyard_controller.verify import measurements
 from damage import damaged
 from job_samples import make_job, make_plan, member
 
@@ -186,7 +186,7 @@ def of_run(runs_dir, tmp_path):
 
 
 def started(folder):
-    """What job_start makes of a plan, and job_prepare shows of it."""
+    """Return what the steps start and prepare make of a plan."""
     found = read_plan(folder, TO_START)
     if "engine" not in found:
         describe(found)

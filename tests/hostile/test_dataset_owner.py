@@ -7,7 +7,7 @@ import pytest
 import training_data
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard_node.machine import as_user, install_lock
-from ansible.module_utils.trainyard_node.software import datasets as dataset_files
+from ansible.module_utils.trainyard_node.software import dataset_files
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node.job.plan import preflight
-from ansible.module_utils.trainyard_node.job.run import folder as job_folder
+from ansible.module_utils.trainyard_node.job.run import job_folder
 from ansible.module_utils.trainyard_node.machine import as_user, open_folders, shared_folders
 
 IS_ROOT = os.geteuid() == 0
@@ -17,7 +17,7 @@ ROOT_ONLY = pytest.mark.skipif(not IS_ROOT, reason="it changes users")
 @pytest.fixture
 def writers(monkeypatch):
     """Have all folders lie on NFS; return whose rights were tried."""
-    monkeypatch.setattr(shared_folders, "_mounted", lambda descriptor: ("nfs4", "files:/home", "/"))
+    monkeypatch.setattr(shared_folders, "mounted", lambda descriptor: ("nfs4", "files:/home", "/"))
     owners, run = [], as_user.run
 
     def noted(owner, *arguments, **limits):

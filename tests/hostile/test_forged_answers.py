@@ -9,8 +9,8 @@ import pytest
 from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.job.plan.preflight import join
-from ansible.module_utils.trainyard.job.run import answers
-from ansible.module_utils.trainyard_controller.clock import read_clock
+from ansible.module_utils.trainyard.job.run.wire import answers
+from ansible.module_utils.trainyard_controller.nodes.clock import read_clock
 from ansible.module_utils.trainyard_node.agent import QUESTIONS
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.verify.facts import read_machine
@@ -35,7 +35,7 @@ import json, resource, sys
 from types import SimpleNamespace
 import ansible.module_utils as m
 m.__path__.append(sys.argv[1])
-from ansible.module_utils.trainyard_controller import fan_out
+from ansible.module_utils.trainyard_controller.nodes import fan_out
 
 class Connection:
     allow_executable = False

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.job.plan import log_names
-from ansible.module_utils.trainyard_controller.collecting import Request, collect
+from ansible.module_utils.trainyard_controller.job.collecting import Request, collect
 from job_samples import make_job, make_plan, member
 
 MINE, EVIL = base64.b64encode(b"loss 0.5\n").decode(), base64.b64encode(b"loss nan\n").decode()

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.run import answers, messages
+from ansible.module_utils.trainyard.job.run.wire import answers, messages
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_text import cause, explain
-from ansible.module_utils.trainyard_controller import run_folder
-from ansible.module_utils.trainyard_node.job.run import disk_space as room
-from ansible.module_utils.trainyard_node.job.run import rank_exits as exits
-from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
-from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
+from ansible.module_utils.trainyard_controller.runs import run_folder
+from ansible.module_utils.trainyard_node.job.run.monitor.monitor import Monitor
+from ansible.module_utils.trainyard_node.job.run.monitor.node_runner import NodeRunner
+from ansible.module_utils.trainyard_node.job.run.ranks import disk_space as room
+from ansible.module_utils.trainyard_node.job.run.ranks import rank_exits as exits
 from ansible.module_utils.trainyard_node.machine import json_files
 from job_cluster import PATIENCE_S, Cluster
 from job_samples import make_job, make_plan, member

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from job_cluster import Cluster, wait_for
 
 # A rank that writes over its environment, as setproctitle does, and has two helpers without one: one in a session of
@@ -50,7 +50,7 @@ def none_left():
     pids = []
     yield pids
     for pid in pids:
-        if processes.start_time(pid) is not None:
+        if process_table.start_time(pid) is not None:
             os.kill(pid, signal.SIGKILL)
 
 
@@ -61,7 +61,7 @@ def test_all_of_them_are_found_and_end_with_the_job(tmp_path, none_left):
         assert set(none_left) <= set(job.head.left())
         job.head.signal(signal.SIGTERM)
         job.head.monitor.wait()
-        assert [pid for pid in none_left if processes.start_time(pid) is not None] == []
+        assert [pid for pid in none_left if process_table.start_time(pid) is not None] == []
 
 
 def test_none_of_them_lives_on_when_the_job_starts_again(tmp_path, none_left):
@@ -70,7 +70,7 @@ def test_none_of_them_lives_on_when_the_job_starts_again(tmp_path, none_left):
         none_left += [*helpers(job), job.head.pid("rank0")]
         job.head.go()
         wait_for((job.head.dir / "source" / "again").exists, "the second attempt")
-        assert [pid for pid in none_left if processes.start_time(pid) is not None] == []
+        assert [pid for pid in none_left if process_table.start_time(pid) is not None] == []
 
 
 def test_a_job_in_a_unit_has_all_that_is_in_it_started_again_or_ended(tmp_path):
@@ -81,7 +81,7 @@ def test_a_job_in_a_unit_has_all_that_is_in_it_started_again_or_ended(tmp_path):
         (tmp_path / str(pid) / "environ").write_bytes(b"\0" * 20)
         (tmp_path / str(pid) / "cgroup").write_text("0::/trainyard.slice/trainyard-x.service\n")
         (tmp_path / str(pid) / "cmdline").write_bytes(argv + b"\0")
-    assert processes.ranks_of_job("x", "/jobs/x", "trainyard-x.service", tmp_path) == [10]
+    assert process_table.ranks_of_job("x", "/jobs/x", "trainyard-x.service", tmp_path) == [10]
 
 
 def test_a_monitor_leaves_no_zombies_of_those_that_it_adopted(tmp_path, none_left):
@@ -89,7 +89,7 @@ def test_a_monitor_leaves_no_zombies_of_those_that_it_adopted(tmp_path, none_lef
         job.start()
         none_left += helpers(job)
         monitor = job.head.monitor.pid
-        adopted = [pid for pid in none_left if processes._stat(pid, "/proc")[0] == monitor]
+        adopted = [pid for pid in none_left if process_table._stat(pid, "/proc")[0] == monitor]
         assert len(adopted) == 1, "whose parent has ended"
         os.kill(adopted[0], signal.SIGKILL)
         wait_for(lambda: not Path(f"/proc/{adopted[0]}").exists(), "its zombie to be gone")
@@ -100,15 +100,15 @@ def test_one_that_becomes_another_program_at_the_first_look_is_ended(monkeypatch
     job_id = f"test-{uuid.uuid4().hex[:12]}"
     process = subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": job_id})
     none_left.append(process.pid)
-    looks, real = [], processes._environ
+    looks, real = [], process_table._environ
 
     def environ(entry):
-        if entry == f"{processes.PROC}/{process.pid}":
+        if entry == f"{process_table.PROC}/{process.pid}":
             looks.append(entry)
         return b"" if looks == [entry] else real(entry)
 
-    monkeypatch.setattr(processes, "_environ", environ)
-    assert processes.left_of_job(job_id) == [process.pid]
+    monkeypatch.setattr(process_table, "_environ", environ)
+    assert process_table.left_of_job(job_id) == [process.pid]
     looks.clear()
     # Its end is for its parent, this test, to see.
-    assert processes.end(job_id, grace_s=0.5) == [] and process.wait() < 0
+    assert process_table.end(job_id, grace_s=0.5) == [] and process.wait() < 0

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.plan import preflight
-from ansible.module_utils.trainyard_node.job.run import folder as job_folder
-from ansible.module_utils.trainyard_node.job.run import folders, processes, units
+from ansible.module_utils.trainyard_node.job.run import job_folder
+from ansible.module_utils.trainyard_node.job.run.ranks import folders, process_table, units
 from ansible.module_utils.trainyard_node.machine import as_user, mounts, private
 from job_cluster import free_port, wait_for
 
@@ -36,7 +36,7 @@ def archive():
 
 def start(place, job_id, **changes):
     """Have root start a job of the training user."""
-    job_dir = place.jobs / job_id
+    job_dir = place.jobs / job_id / "hosts" / "n1"
     part = {
         "job_id": job_id, "job_dir": str(job_dir), "host": "n1", "node_rank": 0, "hosts": ["n1"], "head_host": "n1",
         "head_address": "127.0.0.1", "monitor_port": free_port(), "silent_after_s": 15, "timeout_s": 600,
@@ -49,11 +49,16 @@ def start(place, job_id, **changes):
     return ask("start", node_plan=part, user=place.user, files=[], **given)
 
 
+def runs(job_id):
+    """Whether the rank runs its program: before, it reads files of its folder."""
+    return "sleep" in map(process_table.name, process_table.of_job(job_id))
+
+
 @pytest.fixture
 def job_id():
     name = f"test-{uuid.uuid4().hex[:12]}"
     yield name
-    processes.end(name, grace_s=0.0)
+    process_table.end(name, grace_s=0.0)
 
 
 @pytest.fixture
@@ -80,7 +85,7 @@ def owners(folder):
 
 
 def test_a_link_that_waits_for_job_json_leads_nowhere(place, job_id, while_preparing):
-    while_preparing(lambda: (place.jobs / job_id / "node_plan.json").symlink_to(place.secret))
+    while_preparing(lambda: (place.jobs / job_id / "hosts/n1/node_plan.json").symlink_to(place.secret))
     before = owners(place.roots)
     answer = start(place, job_id)
     assert answer["failed"] and "node_plan.json" in answer["msg"]
@@ -122,7 +127,7 @@ def test_what_a_job_has_is_for_its_user_alone(place, job_id):
     assert answer["monitor_alive"], answer
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.lstat().st_uid for path in [folder, *folder.rglob("*")]} == {place.owner.uid}
-    assert ask("remove", job_id=job_id, job_dir=folder)["changed"] is True
+    assert ask("remove", job_id=job_id, job_dir=folder / "hosts/n1")["changed"] is True
     assert not folder.exists()
 
 
@@ -221,8 +226,8 @@ def test_what_is_no_id_ends_nothing(place, question, monkeypatch):
 def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, name, content):
     """Units, cgroups and processes tell what runs; nothing in the folder of a job keeps a stop from ending it."""
     assert start(place, job_id)["monitor_alive"]
-    folder = place.jobs / job_id
-    wait_for((folder / "pids.json").exists, "the rank to start")
+    folder = place.jobs / job_id / "hosts" / "n1"
+    wait_for(lambda: runs(job_id), "the rank to start")
 
     def spoil():
         (folder / name).unlink(missing_ok=True)
@@ -238,18 +243,18 @@ def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, name, con
     assert ask("state", job_id=job_id, job_dir=folder)["left"] > 0
     ended = ask("collect", job_id=job_id, job_dir=folder, stop=True, log_limit=10)
     assert not ended.get("failed"), ended
-    assert processes.of_job(job_id) == []
+    assert process_table.of_job(job_id) == []
     assert ask("in_use", state_dir=place.state, services=[])["uses"] == []
 
 
 def test_a_job_whose_folder_its_user_locks_is_seen_and_removed(place, job_id):
     assert start(place, job_id)["monitor_alive"]
-    folder = place.jobs / job_id
-    wait_for((folder / "pids.json").exists, "the rank to start")
+    folder = place.jobs / job_id / "hosts" / "n1"
+    wait_for(lambda: runs(job_id), "the rank to start")
     place.does(folder.chmod, 0)
     assert ask("in_use", state_dir=place.state, services=[])["uses"][0] == f"job {job_id}"
     assert ask("remove", job_id=job_id, job_dir=folder)["changed"] is True
-    assert processes.of_job(job_id) == [] and not folder.exists()
+    assert process_table.of_job(job_id) == [] and not folder.exists()
 
 
 def test_stop_ends_no_process_because_a_file_says_so(place, job_id):
@@ -258,7 +263,7 @@ def test_stop_ends_no_process_because_a_file_says_so(place, job_id):
     pid = victim.pid if IS_ROOT else 1
     folder = place.folder(job_id)
     place.writes(folder / "node_plan.json", json.dumps({"job_id": job_id, "processes": []}))
-    named = {"pid": pid, "start_time": processes.start_time(pid)}
+    named = {"pid": pid, "start_time": process_table.start_time(pid)}
     place.writes(folder / "monitor.json", json.dumps(named))
     answer = ask("collect", job_id=job_id, job_dir=folder, stop=True, log_limit=1)
     try:
@@ -314,6 +319,26 @@ def test_root_removes_no_folder_that_others_could_have_put_there(place):
         assert (precious / "file").read_text() == "keep"
     else:
         assert answer["changed"] is True
+
+
+def test_a_part_that_leads_to_the_job_of_another_user_gives_and_removes_nothing(place, job_id):
+    """In the folder of a job its user may put anything in the place of a node's part; that of the other is closed."""
+    other = place.jobs / "other-1" / "hosts" / "n1"
+    (other / "logs").mkdir(parents=True)
+    (other / "logs" / "rank_0.log").write_text("hunter2")
+    for path in (other.parents[1], *other.parents[1].rglob("*")):
+        os.chown(path, *((1, 1) if IS_ROOT else (-1, -1)))
+    other.parents[1].chmod(0o700 if IS_ROOT else 0)
+    place.does((place.jobs / job_id).mkdir)
+    place.does(os.symlink, other.parent, place.jobs / job_id / "hosts")
+    part = place.jobs / job_id / "hosts" / "n1"
+    try:
+        assert ask("collect", job_id=job_id, job_dir=part, stop=True, log_limit=100)["logs"] == {}
+        assert ask("state", job_id=job_id, job_dir=part)["known"] is False
+        assert ask("remove", job_id=job_id, job_dir=part)["changed"] is True
+    finally:
+        other.parents[1].chmod(0o700)
+    assert (other / "logs" / "rank_0.log").read_text() == "hunter2" and not (place.jobs / job_id).exists()
 
 
 # ---- by whom

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from ansible.module_utils.trainyard.findings import shapes
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import messages, monitor_files
-from ansible.module_utils.trainyard_node.job.run import connections as wire
-from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
-from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
+from ansible.module_utils.trainyard.job.run.wire import messages, monitor_files
+from ansible.module_utils.trainyard_node.job.run.monitor import connections as wire
+from ansible.module_utils.trainyard_node.job.run.monitor.monitor import Monitor
+from ansible.module_utils.trainyard_node.job.run.monitor.node_runner import NodeRunner
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from job_cluster import Cluster

@@ -8,10 +8,10 @@ from ansible.module_utils.trainyard.cluster.hosts import can_name_a_node
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.hostfile import MpiHost, render
 from ansible.module_utils.trainyard.job.plan.plan import build, node_plans
-from ansible.module_utils.trainyard.job.record.job_id import is_valid
+from ansible.module_utils.trainyard.job.record.job_ids import is_valid
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_text import Story
-from ansible.module_utils.trainyard_controller.pages import job_page
+from ansible.module_utils.trainyard_controller.runs.pages import job_page
 from job_samples import job_file, make_job, make_plan, member
 
 NAMES = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.software import apt as rules
-from ansible.module_utils.trainyard_node.job.run import stacks
+from ansible.module_utils.trainyard_node.job.run.evidence import stacks
 from ansible.module_utils.trainyard_node.machine import as_user, private
 from ansible.module_utils.trainyard_node.machine.private import (
     PrivateError,

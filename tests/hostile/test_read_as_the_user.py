@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
 from ansible.module_utils.trainyard_node.job.plan import preflight
 from ansible.module_utils.trainyard_node.machine import files
 from ansible.module_utils.trainyard_node.machine.tree import Tree

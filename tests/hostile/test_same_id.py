@@ -5,8 +5,10 @@ import json
 import re
 
 import pytest
-from ansible.module_utils.trainyard_controller import collecting, run_folder
-from ansible.module_utils.trainyard_node.job.run import job, processes
+from ansible.module_utils.trainyard_controller.job import collecting
+from ansible.module_utils.trainyard_controller.runs import run_folder
+from ansible.module_utils.trainyard_node.job.run import job
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from job_samples import make_job, make_plan, member
 from test_job_folders import ask, job_id, start  # noqa: F401 (a fixture)
 
@@ -52,15 +54,15 @@ def test_a_launch_whose_id_is_taken_ends_nothing(place, winner, tmp_path):
     refused = start(place, winner.name)
     assert refused["failed"] and refused["taken"]
     assert refused["msg"] == (
-        f"{winner} is another launch's, or its processes run here: expected a new job id; launch again"
+        f"{winner}/hosts/n1 is another launch's, or its processes run here: expected a new job id; launch again"
     )
     # n2 has not answered: what it runs may as well be the other launch's.
     gone = {"unreachable": True, "msg": "timed out"}
     asked, answers = launched(tmp_path / "run", place, winner, {"n1": refused, "n2": gone})
     assert asked == []
     assert answers == {"n1": refused, "n2": gone}
-    assert job.all_alive([winner])
-    assert len(processes.of_job(winner.name)) == 2
+    assert job.all_alive([winner / "hosts/n1"])
+    assert len(process_table.of_job(winner.name)) == 2
 
 
 def test_a_launch_ends_what_it_started_itself(place, winner, tmp_path):
@@ -68,24 +70,24 @@ def test_a_launch_ends_what_it_started_itself(place, winner, tmp_path):
     asked, answers = launched(tmp_path / "run", place, winner, {"n1": {"known": True}, "n2": taken})
     assert asked == ["n1"]
     assert (answers["n1"]["changed"], answers["n1"]["left"], answers["n2"]) == (True, 0, taken)
-    assert processes.of_job(winner.name) == []
+    assert process_table.of_job(winner.name) == []
 
 
 def test_a_launch_ends_what_silent_nodes_may_have_started(place, winner, tmp_path):
     """No node says that the id is taken."""
     asked, _ = launched(tmp_path / "run", place, winner, {"n1": {"failed": True, "msg": "no answer within 180 s"}})
     assert asked == ["n1"]
-    assert processes.of_job(winner.name) == []
+    assert process_table.of_job(winner.name) == []
 
 
 def test_processes_of_another_launch_below_another_folder_are_not_ended(place, winner):
     """Units and environments know a job by its id alone, whatever trainyard_state is."""
     other = place.state / "other" / "jobs"
     place.does(lambda: other.mkdir(parents=True))
-    given = json.loads((winner / "node_plan.json").read_text())
+    given = json.loads((winner / "hosts/n1/node_plan.json").read_text())
     part = {**given, "job_dir": str(other / winner.name)}
     empty = {"source_archive": "", "secret_env": {}, "secret_files": {}, "token": "t", "files": []}
     answer = ask("start", node_plan=part, user=place.user, **empty)
     assert answer["failed"] and answer["taken"]
     assert not (other / winner.name).exists()
-    assert job.all_alive([winner])
+    assert job.all_alive([winner / "hosts/n1"])

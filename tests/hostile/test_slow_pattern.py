@@ -6,8 +6,8 @@ import threading
 import time
 
 import pytest
-from ansible.module_utils.trainyard.job.run import progress
-from ansible.module_utils.trainyard.job.run.progress import check_pattern
+from ansible.module_utils.trainyard.job.run.logs import progress
+from ansible.module_utils.trainyard.job.run.logs.progress import check_pattern
 from ansible.module_utils.trainyard_node.machine import json_files
 from ansible.module_utils.trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from job_cluster import PATIENCE_S, Cluster

@@ -4,14 +4,14 @@ import base64
 
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.run import answers as checked_answers
+from ansible.module_utils.trainyard.job.run.wire import answers as checked_answers
 from ansible.module_utils.trainyard.job.schedulers import slurm
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from ansible.module_utils.trainyard.slurm.change import SIGN
 from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, nodes_of, obstacles
 from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
-from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
-from ansible.module_utils.trainyard_controller.submission import rendered
+from ansible.module_utils.trainyard_controller.cluster.slurm_files import slurm_files
+from ansible.module_utils.trainyard_controller.job.schedulers.submission import rendered
 
 DESCRIBED = "NodeName=x CPUs=64 SocketsPerBoard=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=257000"
 EVIL = "n3\nProlog=/home/train/evil.sh\n#"
@@ -279,7 +279,7 @@ def test_what_a_login_host_answers_becomes_no_line_of_a_script(record, field, va
                                "job_scheduler": "slurm"})  # fmt: skip
     where = Where("digits-1", "", "login", "/var/lib/trainyard", "train", ("n1", "n2"), ("n1", "n2", "login"))
     plan, findings = slurm.plan(job, facts, Source([], b""), where)
-    script = rendered(plan, {}, where, "", Source([], b"")).submitted["job.sbatch"]
+    script = rendered(plan, {}, where, "", Source([], b""))[0].submitted["job.sbatch"]
     assert "--uid" not in script and all(len(line) < 1000 for line in script.splitlines())
     assert all(len(finding.found) < 400 for finding in findings)
 

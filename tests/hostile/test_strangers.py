@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import connections as wire
+from ansible.module_utils.trainyard_node.job.run.monitor import connections as wire
 from job_cluster import PATIENCE_S, REPORT, Cluster, wait_for
 
 STRANGER, NODE = "127.0.0.9", "127.0.0.1"

@@ -44,7 +44,7 @@ def test_a_bar_of_progress_is_shown_as_it_stands_in_the_end(tmp_path):
 def test_the_last_lines_of_a_log_are_few_and_short(tmp_path):
     code = (
         "import sys; from pathlib import Path; import ansible.module_utils as m; m.__path__.append(sys.argv[1]);"
-        "from ansible.module_utils.trainyard_controller.reporting import last_lines;"
+        "from ansible.module_utils.trainyard_controller.job.reporting import last_lines;"
         "import json; print(json.dumps(last_lines(Path(sys.argv[2]))))"
     )
     log = tmp_path / "rank_0.log"

@@ -8,8 +8,8 @@ from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file.given_environment import node_environment
 from ansible.module_utils.trainyard.job.schedulers import slurm
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
-from ansible.module_utils.trainyard_controller.submission import rendered
-from ansible.module_utils.trainyard_controller.templates import quote
+from ansible.module_utils.trainyard_controller.job.schedulers.submission import rendered
+from ansible.module_utils.trainyard_controller.runs.templates import quote
 
 JOB = {"job_name": "digits", "job_command": ["true"], "job_nodes": 2, "job_scheduler": "slurm"}
 JOB["job_launcher"] = "direct"
@@ -24,7 +24,7 @@ def planned(**given):
     where = Where(job_id="digits-1", created="", state_dir="/var/lib/trainyard", user="train", submit_host="login",
                   known=("login",), hosts=(), node_env={})  # fmt: skip
     plan, findings = slurm.plan(job, {}, Source((), b""), where)
-    return rendered(plan, given, where, "", Source((), b"")).submitted["job.sbatch"], findings
+    return rendered(plan, given, where, "", Source((), b""))[0].submitted["job.sbatch"], findings
 
 
 def named(findings):
@@ -83,7 +83,7 @@ def test_no_value_becomes_a_line_of_the_script(tmp_path):
     script.write_text(f"srun() {{ :; }}\n{text}")
     environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_NODELIST": "localhost", "SLURMD_NODENAME": "n1"}
     subprocess.run(["bash", script], cwd=tmp_path, env=environment, capture_output=True, timeout=240)
-    (log,) = tmp_path.glob("*/hosts/n1/jobs/digits-1/logs/slurm.log")
+    (log,) = tmp_path.glob("*/jobs/digits-1/hosts/n1/logs/slurm.log")
     assert "trainyard: ended with status 0" in log.read_text()
     assert not list(tmp_path.rglob("owned"))
     assert log.parents[1].stat().st_mode & 0o777 == 0o700

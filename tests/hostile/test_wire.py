@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import Each, misfit
-from ansible.module_utils.trainyard.job.run import guests, messages
-from ansible.module_utils.trainyard.job.run.failure_kinds import KINDS
-from ansible.module_utils.trainyard_node.job.run import connections as wire
-from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
+from ansible.module_utils.trainyard.job.run.logs.failure_kinds import KINDS
+from ansible.module_utils.trainyard.job.run.wire import guests, messages
+from ansible.module_utils.trainyard_node.job.run.monitor import connections as wire
+from ansible.module_utils.trainyard_node.job.run.monitor.node_runner import NodeRunner
 from job_cluster import PATIENCE_S, Cluster, free_port, wait_for
 
 TOKEN = "the token of this job"  # noqa: S105

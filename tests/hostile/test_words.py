@@ -10,7 +10,7 @@ from ansible.module_utils.trainyard.bundle.site_lock import Wanted
 from ansible.module_utils.trainyard.cluster import session_environment
 from ansible.module_utils.trainyard.software import apt_sources, words
 from ansible.module_utils.trainyard.software.requirements import PinError, parse
-from ansible.module_utils.trainyard_controller import deb_locking, file_locking, file_sources, site_locking
+from ansible.module_utils.trainyard_controller.bundle import deb_locking, file_locking, file_sources, site_locking
 from ansible.module_utils.trainyard_node.machine import commands
 from ansible.module_utils.trainyard_node.machine.tree import Outcome
 from ansible.module_utils.trainyard_node.software.can_install import can_install

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
-sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "kubernetes"))
+sys.path[:0] = [str(PROJECT / "tests/fixtures/kubernetes"), str(PROJECT / "tests/unit")]
 
+import warm_ansible  # noqa: E402
 from api_server import Api  # noqa: E402
 
 REAL = os.environ.get("TRAINYARD_TEST_KUBECONFIG", "")
@@ -64,10 +64,9 @@ class Cluster:
         given = {**own, **variables}
         command = ["ansible-playbook", playbook, "-i", "inventories/localhost", "-e", json.dumps(given), *options]
         # The client caches facts of a cluster in the folder for temporary files.
-        environment = {**os.environ, "TMPDIR": self.scratch.name, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
+        environment = {**os.environ, "TMPDIR": self.scratch.name, **warm_ansible.SETTINGS}
         environment = {key: value for key, value in environment.items() if key != "KUBECONFIG"}
-        done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=500)
-        return Run(done, self.runs)
+        return Run(warm_ansible.run(command, PROJECT, environment, 500), self.runs)
 
     def launch(self, *options, **variables):
         job = {

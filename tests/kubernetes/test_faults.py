@@ -2,10 +2,10 @@
 
 import pytest
 from ansible.module_utils.trainyard.job.schedulers.kubernetes import manifests
-from ansible.module_utils.trainyard_controller import kubernetes_cluster
-from ansible.module_utils.trainyard_controller.kubernetes_cluster import Cluster, ClusterError, preflight
-from ansible.module_utils.trainyard_controller.kubernetes_run import after_deletion, job_state, submit
-from ansible.module_utils.trainyard_controller.scheduler_clients import Kubernetes
+from ansible.module_utils.trainyard_controller.job.schedulers import kubernetes_cluster
+from ansible.module_utils.trainyard_controller.job.schedulers.kubernetes_cluster import Cluster, ClusterError, preflight
+from ansible.module_utils.trainyard_controller.job.schedulers.kubernetes_run import after_deletion, job_state, submit
+from ansible.module_utils.trainyard_controller.job.schedulers.scheduler_clients import Kubernetes
 from api_server import GROUPS
 
 
@@ -88,18 +88,18 @@ def test_the_namespace_is_that_of_the_context_unless_one_is_given(fake):
 
 
 def test_check_shows_the_manifest_and_applies_nothing(fake):
-    fake.launch("--check").expect(0, "kind: Service", "completionMode: Indexed")
+    fake.launch("--check").expect(0, "kind: Service", "completionMode: Indexed", "program.zip: ...")
     assert fake.api.objects == {}
 
 
 def test_findings_of_job_file_and_cluster_come_together_and_nothing_is_applied(fake):
     fake.api.denied = {("create", "jobs")}
-    run = fake.launch(job_network="eth1")
+    run = fake.launch(job_devices=[0, 1])
     assert run.rc != 0
     assert list(fake.runs.glob("*/plan.json")) == []
     assert "2 findings: the job cannot run, and nothing was started." in run.text
     assert "no right to create jobs" in run.text
-    assert "job_network" in run.text
+    assert "job_devices" in run.text
     assert fake.api.objects == {}
 
 
@@ -162,19 +162,25 @@ SETTINGS = {
     "pods": 2,
     "ranks_per_pod": 1,
 }
+# mpirun in one pod has all ranks.
+OF_OPERATOR = {**SETTINGS, "resource": "MPIJob", "api_version": "kubeflow.org/v2beta1", "plural": "mpijobs"}
 
 
-def ask(fake, course, waits=False):
+def ask(fake, course, waits=False, settings=SETTINGS):
     """Ask how a job of this course is, whose folder is that of the test."""
+    role = {"trainyard-role": "launcher"} if settings is OF_OPERATOR else {}
     template = {
-        "metadata": {"labels": {"trainyard-job": "digits"}, "annotations": {}},
+        "metadata": {"labels": {"trainyard-job": "digits", **role}, "annotations": {}},
         "spec": {"containers": [{"name": "rank"}]},
     }
     fake.api.objects = {
-        ("jobs", "digits"): {"metadata": {"name": "digits"}, "spec": {"completions": 2, "template": template}}
+        (settings["plural"], "digits"): {
+            "metadata": {"name": "digits"},
+            "spec": {"completions": 1 if role else 2, "template": template},
+        }
     }
     fake.api.course = course
-    return job_state(Cluster(fake.kubeconfig), SETTINGS, "", waits)
+    return job_state(Cluster(fake.kubeconfig), settings, "", waits)
 
 
 def test_pending_pods_have_a_reason(fake):
@@ -191,8 +197,8 @@ def test_a_missing_image_fails_a_job_that_is_waited_for(fake):
         assert (state["state"], bool(state["hopeless"])) == (expected, True)
 
 
-def test_a_running_job_has_progress(fake):
-    found = ask(fake, "runs")
+def test_a_running_job_of_an_operator_has_progress(fake):
+    found = ask(fake, "runs", settings=OF_OPERATOR)
     assert "2/2 ranks running   step 3/3   epoch 1   loss 0.6   rate 102" in found["line"]
 
 
@@ -202,8 +208,8 @@ def test_a_running_job_has_progress(fake):
 def test_without_a_step_the_line_shows_what_rank_0_printed_last(fake, secrets, end):
     """Nothing has the values of secrets here, so a job that has some shows no line of its log."""
     fake.api.log = "2026-11-21T20:00:10Z reading shard 4\n"
-    ask(fake, "runs")
-    settings = {**SETTINGS, "kubeconfig": fake.kubeconfig, "context": "", "namespace": ""}
+    ask(fake, "runs", settings=OF_OPERATOR)
+    settings = {**OF_OPERATOR, "kubeconfig": fake.kubeconfig, "context": "", "namespace": ""}
     client = Kubernetes({"settings": settings, "progress_pattern": "", "secret_env": secrets})
     assert client.state(waits=False)["line"].endswith(end)
 
@@ -215,14 +221,14 @@ mpirun detected that one or more processes exited with non-zero status, thus cau
 """
 
 
-def test_of_several_ranks_in_a_pod_the_first_to_fail_is_named(fake):
+def test_of_several_ranks_of_a_pod_the_first_to_fail_is_named(fake):
     fake.api.log = "".join(f"2026-11-21T20:00:10Z {line}\n" for line in MPIRUN.splitlines())
-    ask(fake, "fails")
+    ask(fake, "fails", settings=OF_OPERATOR)
     # The resource is read before its pods, and so tells of the failure one question later.
     for _ in range(2):
-        found = job_state(Cluster(fake.kubeconfig), {**SETTINGS, "ranks_per_pod": 2}, "", False)
+        found = job_state(Cluster(fake.kubeconfig), {**OF_OPERATOR, "ranks_per_pod": 2}, "", False)
     failure = found["failure"]
-    assert (failure["process"], failure["rank"], failure["exit_code"], failure["signal"]) == ("agent", 3, 7, None)
+    assert (failure["process"], failure["rank"], failure["exit_code"], failure["signal"]) == ("mpirun", 3, 7, None)
 
 
 def test_a_job_that_is_gone_is_lost_and_was_not_stopped(fake):

@@ -3,7 +3,7 @@
 import base64
 import json
 
-from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
+from ansible.module_utils.trainyard.job.file import mindspore_tls
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 NAMES = ["ca.pem", "client.p12", "config.json", "crl.pem", "server.p12"]
@@ -45,8 +45,8 @@ def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_agai
     assert config["server_cert_path"] == "/trainyard/tls/server.p12"
     assert config["crl_path"] == "/trainyard/tls/crl.pem"
     passwords = made[f"{name}-env"]["stringData"]
-    assert sorted(passwords) == sorted(["TOKEN", *tls.PASSWORD_VARIABLES.values()])
-    for role, variable in tls.PASSWORD_VARIABLES.items():
+    assert sorted(passwords) == sorted(["TOKEN", *mindspore_tls.PASSWORD_VARIABLES.values()])
+    for role, variable in mindspore_tls.PASSWORD_VARIABLES.items():
         bundle = pkcs12.load_pkcs12(files[f"{role}.p12"], passwords[variable].encode())
         assert name in bundle.cert.certificate.subject.rfc4514_string()
     encoded = [base64.b64encode(secret.encode()).decode() for secret in passwords.values()]

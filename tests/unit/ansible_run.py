@@ -7,6 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import warm_ansible
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -34,6 +36,8 @@ def run_ansible(*argv, cwd=PROJECT, timeout=600, **env):
     """Run one of Ansible's programs; `env` adds to the environment, and None takes a variable out of it."""
     env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **env}
     env = {name: value for name, value in env.items() if value is not None}
+    if warm_ansible.fits(argv, env):
+        return Run(warm_ansible.run(argv, cwd, env, timeout))
     return Run(subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False))
 
 

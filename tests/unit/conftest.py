@@ -1,6 +1,5 @@
-"""Import the project's modules and module_utils as Ansible does; compare texts with files."""
+"""Import the project's modules and module_utils as Ansible does."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from actions import act, controller  # noqa: F401
 from device_readings import reading  # noqa: F401
 
 PROJECT = Path(__file__).resolve().parents[2]
-GOLDEN = PROJECT / "tests/fixtures/golden"
 
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 sys.path.insert(0, str(PROJECT / "library"))
@@ -28,34 +26,9 @@ def no_controller():
     assert "ansible.utils.display" not in sys.modules, "imports Ansible's controller: do that in a process of its own"
 
 
-def pytest_addoption(parser):
-    parser.addoption(
-        "--golden", action="store_true", help="write the files of tests/fixtures/golden anew (make golden)"
-    )
-
-
 def pytest_collection_modifyitems(config, items):
     # Counted as deselected, as in molecule/conftest.py.
-    left = [item for item in items if os.environ.get("BUNDLE") and item.get_closest_marker("mirrors")]
+    outside = ["mirrors"] * bool(os.environ.get("BUNDLE")) + ["long"] * (os.environ.get("TRAINYARD_TESTS") != "all")
+    left = [item for item in items if any(map(item.get_closest_marker, outside))]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
-    if config.getoption("golden"):
-        if os.environ.get("CI") == "true":
-            raise pytest.UsageError("--golden would pass whatever the texts are: renew them, review them, commit them")
-        items[:] = [item for item in items if "golden" in item.fixturenames]
-
-
-@pytest.fixture
-def golden(request):
-    """Hold a text, or data as JSON, against its file in tests/fixtures/golden, which was reviewed by eye."""
-
-    def hold(shown, name):
-        text = shown if isinstance(shown, str) else json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
-        path = GOLDEN / name
-        if request.config.getoption("golden"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        assert path.exists(), f"no {path}: make golden writes it"
-        assert text == path.read_text(), f"is it meant? Then make golden, and review {path.relative_to(PROJECT)}"
-
-    return hold

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.trainyard.nvidia.answers import TOOLKITS
+from ansible.module_utils.trainyard.nvidia.nvidia_answers import TOOLKITS
 from filters import declared
 
 ROOT = "/opt/trainyard"

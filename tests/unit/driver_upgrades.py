@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.trainyard.nvidia import answers, upgrade
+from ansible.module_utils.trainyard.nvidia import nvidia_answers, upgrade
 from filters import FILTERS, declared, of_hosts
 
 OLD, NEW = "550.54.15", "550.127.08"
@@ -38,7 +38,7 @@ def driver(host="n1", version=OLD, **given):
         "reboot_due": [],
         **given,
     }
-    return declared(state, answers.DRIVER)
+    return declared(state, nvidia_answers.DRIVER)
 
 
 def node(host="n1", version=OLD, **given):
@@ -86,7 +86,6 @@ def settled(now, **given):
             "before": upgrade.previous(driver()),
             "settings": SETTINGS,
             "runfiles": [],
-            "gpus": True,
             **given,
         }
     )

@@ -15,12 +15,16 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 
-from ansible.module_utils.trainyard.job.run.attempt_watch import REPORT_S
-from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard_node.job.run import connections, node_loop, runtime
-from ansible.module_utils.trainyard_node.job.run import processes as procs
-from ansible.module_utils.trainyard_node.job.run.rank_exits import read_exits
+from ansible.module_utils.trainyard.job.file.job import NODE_OPTIONS
+from ansible.module_utils.trainyard.job.run.decide.attempt_watch import REPORT_S
+from ansible.module_utils.trainyard.job.run.logs.progress import DEFAULT_PATTERN
+from ansible.module_utils.trainyard_node.job.record.node_plan import source_of
+from ansible.module_utils.trainyard_node.job.run import packing
+from ansible.module_utils.trainyard_node.job.run.monitor import connections, node_loop
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
+from ansible.module_utils.trainyard_node.job.run.ranks.rank_exits import read_exits
 from ansible.module_utils.trainyard_node.machine.json_files import read_json, write_json
 
 # How long a test waits for what must happen; nothing passes or fails by being faster.
@@ -42,10 +46,6 @@ while not pathlib.Path("go").exists():
 if mode == "train":
     for step in range(1, 6):
         print(f"step {step}/5 epoch 1 loss {1 / step:.4f} rate 100.5 samples/s", flush=True)
-elif mode == "steps":
-    for step in range(1, 10000):
-        print(f"step {step} loss 0.5", flush=True)
-        time.sleep(0.3)
 elif mode == "diverge":
     for step in range(1, 26):
         print(f"step {step}/25 loss {1 / step if step < 11 else float('nan'):.4f} rate 100.5", flush=True)
@@ -69,8 +69,6 @@ elif mode.startswith("saves"):
     alive = "with its worker" if worker.poll() is None else "without its worker"
     print(f"saved after {signal.Signals(asked[0]).name}{again} {alive}", flush=True)
     worker.kill()
-elif mode == "broken":
-    import no_such_module
 elif mode == "late":
     while not pathlib.Path("late").exists():
         time.sleep(0.05)
@@ -137,7 +135,7 @@ async def report_to(spec, host, lost=None):
 
 
 # Each node needs the same one, and to build it takes as long as to start a monitor.
-packed_runtime = functools.cache(runtime.pack)
+packed_runtime = functools.cache(packing.pack)
 
 
 class Node:
@@ -145,9 +143,10 @@ class Node:
 
     def __init__(self, folder, spec):
         self.dir, self.spec, self.job_id = folder, spec, spec["job_id"]
-        for name in ("source", "logs", "exits"):
-            (folder / name).mkdir(parents=True)
-        (folder / "source" / "rank.py").write_text(RANK)
+        self.source = Path(source_of(folder))
+        for path in (self.source, folder / "logs", folder / "exits"):
+            path.mkdir(parents=True, exist_ok=True)
+        (self.source / "rank.py").write_text(RANK)
         (folder / "trainyard.pyz").write_bytes(packed_runtime())
         write_json(folder / "node_plan.json", spec)
         self.monitor, self.environment = None, {}
@@ -160,11 +159,11 @@ class Node:
         )
 
     def go(self):
-        (self.dir / "source" / "go").touch()
+        (self.source / "go").touch()
 
     def up(self):
         """Whether all processes of this node run their script."""
-        return len(list((self.dir / "source").glob("up-*"))) == len(self.spec["processes"])
+        return len(list(self.source.glob("up-*"))) >= len(self.spec["processes"])
 
     def pid(self, name):
         return read_json(self.dir / "pids.json")[name]["pid"]
@@ -187,25 +186,26 @@ class Node:
         return path.read_text() if path.exists() else ""
 
     def left(self):
-        return procs.of_job(self.job_id)
+        return process_table.of_job(self.job_id)
+
+
+# Options of the jobs of clusters that differ from the defaults.
+OPTIONS = {
+    **{"timeout_s": 600, "rejoin_s": 30, "stop": {}, "progress_pattern": DEFAULT_PATTERN},
+    **{"health_gate": False, "slow_ranks": False, "min_disk_mib": 0},
+}
 
 
 class Cluster:
-    """Nodes n1, n2, ... `modes` has for each node the modes of its ranks. A `witness` is the last of `nodes`."""
+    """Nodes n1, n2, ... `modes` has for each node the modes of its ranks. A `witness` is the last of `nodes`.
+
+    `changes` are options of the job, and by host what its node plan has besides.
+
+    They share `folder` if it is called `hosts`: each has a part of it then, and all have one working folder beside it.
+    """
 
     def __init__(
-        self,
-        folder,
-        *modes,
-        silent_after_s=SILENT_S,
-        timeout_s=600,
-        max_restarts=0,
-        rejoin_s=30,
-        spares=0,
-        min_nodes=0,
-        witness="",
-        stop=None,
-        **changes,
+        self, folder, *modes, silent_after_s=SILENT_S, max_restarts=0, spares=0, min_nodes=0, witness="", **changes
     ):
         base, port = f"test-{uuid.uuid4().hex[:12]}", free_port()
         hosts = [f"n{number + 1}" for number in range(len(modes) + spares)]
@@ -233,6 +233,8 @@ class Cluster:
             ]
 
         fewer = {"min_nodes": min_nodes, "ranks": list(map(len, modes)), "first": [host for host, _ in candidates[1:]]}
+        options = {**NODE_OPTIONS, **OPTIONS, "max_restarts": max_restarts}
+        options |= {name: changes[name] for name in changes.keys() & options.keys()}
         self.nodes = []
         for number, host in enumerate([*hosts, *filter(None, [witness])]):
             here = folder / host
@@ -242,6 +244,7 @@ class Cluster:
             places = {str(place): {"processes": planned(host, place), "files": []} for place in range(len(modes))}
             may_lead = number == 0 or number < len(candidates)
             spec = {
+                **options,
                 "job_id": job_id,
                 "host": host,
                 "node_rank": number,
@@ -255,21 +258,13 @@ class Cluster:
                 "port": 29500,
                 "monitor_port": port,
                 "silent_after_s": silent_after_s,
-                "timeout_s": timeout_s,
-                "max_restarts": max_restarts,
-                "rejoin_s": rejoin_s,
-                **({"stop": stop} if stop else {}),
                 **({"fewer": fewer} if min_nodes and host != witness else {}),
                 **({"as_first": {"processes": [], "files": []}} if min_nodes and may_lead and number else {}),
                 "world_size": sum(map(len, modes)),
-                "progress_pattern": DEFAULT_PATTERN,
                 "rank_log": "rank_{rank}.log",
                 "unit": "",
                 "job_dir": str(here),
                 "devices": [],
-                "health_gate": False,
-                "min_disk_mib": 0,
-                "min_memory_mib": 0,
                 "token": "the token of this job",
                 "base_env": {"HOME": str(here)},
                 "secret_env": {},
@@ -291,7 +286,7 @@ class Cluster:
                 with contextlib.suppress(ProcessLookupError):
                     node.monitor.kill()
                 node.monitor.wait()
-            procs.end(node.job_id, grace_s=0.0)
+            process_table.end(node.job_id, grace_s=0.0)
 
     def start(self):
         """Start all monitors and wait until the head has heard of every rank and every rank runs."""

@@ -11,8 +11,8 @@ from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.placement import Member
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
-from ansible.module_utils.trainyard_controller import planning
-from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_controller.job import planning
+from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
 

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import warm_ansible
 from job_cluster import PATIENCE_S
+from warm_ansible import PROJECT, SETTINGS
 
-PROJECT = Path(__file__).resolve().parents[2]
 _PATCHED = """
 import runpy, sys
 import ansible.module_utils
@@ -33,12 +34,13 @@ def command(folder, text, hosts, *options, **environment):
     (folder / "hosts.json").write_text(json.dumps({"compute": {"hosts": compute}}))
     (folder / "play.yml").write_text(text)
     env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-    env |= {"ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(folder)}
     program = str(Path(sys.executable).with_name("ansible-playbook"))
     argv = [program, "-i", str(folder / "hosts.json"), str(folder / "play.yml"), *options]
-    return argv, {"env": {**env, **environment}, "cwd": folder, "text": True}
+    return argv, {"env": {**env, **SETTINGS, **environment}, "cwd": folder, "text": True}
 
 
 def play(folder, text, hosts, *options, **environment):
     argv, arguments = command(folder, text, hosts, *options, **environment)
+    if warm_ansible.fits(argv, arguments["env"]):
+        return warm_ansible.run(argv, folder, arguments["env"], PATIENCE_S)
     return subprocess.run(argv, **arguments, capture_output=True, check=False, timeout=PATIENCE_S)

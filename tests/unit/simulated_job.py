@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import answers, messages
-from ansible.module_utils.trainyard.job.run.attempt_watch import Local
-from ansible.module_utils.trainyard.job.run.head_state import HeadState, cluster_state
-from ansible.module_utils.trainyard.job.run.orders import Now, PollCheckpoints
-from ansible.module_utils.trainyard.job.run.succession import copy_shape
+from ansible.module_utils.trainyard.job.run.decide.attempt_watch import Local
+from ansible.module_utils.trainyard.job.run.decide.head_state import HeadState, cluster_state
+from ansible.module_utils.trainyard.job.run.decide.orders import Now, PollCheckpoints
+from ansible.module_utils.trainyard.job.run.lead.succession import copy_shape
+from ansible.module_utils.trainyard.job.run.wire import answers, messages
 
 EPOCH_S = time.time()
 

@@ -5,52 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import yaml
+from ansible.module_utils.trainyard.job.file.job import PLAN_OPTIONS
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
-from ansible.module_utils.trainyard.job.run import rank_connections as meeting
-from ansible.module_utils.trainyard.job.run.failure_kinds import EXIT, FAILURE
+from ansible.module_utils.trainyard.job.run.logs.failure_kinds import EXIT, FAILURE
+from ansible.module_utils.trainyard.job.run.measure import rank_connections
 from ansible.module_utils.trainyard.job.schedulers import plan_shape
-from ansible.module_utils.trainyard.verify.straggler_limits import Limits
 from job_samples import make_job
 
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def test_every_slow_scenario_is_documented():
-    slow = re.search(r"^slow=\((.+)\)$", (PROJECT / ".ci/molecule").read_text(), re.MULTILINE)[1].split()
-    table = (PROJECT / "CONTRIBUTING.md").read_text().partition("run `make molecule SCENARIO=`")[2]
-    assert slow and [name for name in slow if f"`{name}`" not in table] == []
-
-
-@pytest.mark.parametrize("group", ["compute", "nvidia", "rdma", "slurm_login"])
-def test_the_example_names_every_group_of_playbooks_and_roles(group):
-    text = (PROJECT / "inventories/example-gpu/hosts.yml").read_text()
-    assert re.search(rf"^(# )?{group}:$", text, re.MULTILINE)
-    named = [*PROJECT.glob("playbooks/*.yml"), *PROJECT.glob("roles/*/*/main.yml"), *PROJECT.glob("docs/slurm.md")]
-    assert any(group in path.read_text() for path in named)
-
-
-def test_no_other_group_is_used():
-    used = set()
-    for path in [*PROJECT.glob("playbooks/*.yml"), *PROJECT.glob("roles/*/*/*.yml")]:
-        used |= set(re.findall(r"groups\['(\w+)'\]|'(\w+)' in groups", path.read_text()))
-    assert {name for pair in used for name in pair if name} <= {"compute", "nvidia", "rdma", "slurm_login", "all"}
-
-
-def test_nccl_tests_are_no_default():
-    options = yaml.safe_load((PROJECT / "playbooks/meta/argument_specs.yml").read_text())["argument_specs"]["all"][
-        "options"
-    ]
-    assert options["trainyard_nvidia"]["default"] == ["nvidia_driver", "cuda_toolkit", "nccl", "cudnn"]
-    page = (PROJECT / "docs/nvidia.md").read_text()
-    assert "nccl-tests on request" in page
-
-
 def test_the_page_of_the_plan_has_all_its_fields():
     page = (PROJECT / "docs/plan.md").read_text()
-    names = {name.lstrip("?") for fields in (plan_shape._FIELDS, plan_shape._HOST) for name in fields}
-    assert {"busy_devices", "as_first"} <= names and [name for name in sorted(names) if f"`{name}`" not in page] == []
+    names = {name.lstrip("?") for fields in (plan_shape._FIELDS, plan_shape._HOST) for name in fields} - {*PLAN_OPTIONS}
+    assert {"min_nodes", "as_first"} <= names and [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 
 def test_the_page_of_a_run_has_all_fields_of_failures():
@@ -59,20 +28,6 @@ def test_the_page_of_a_run_has_all_fields_of_failures():
     assert {"attempt", "oom_kills", "folder"} <= names and [
         each for each in sorted(names) if f"`{each}`" not in page
     ] == []
-
-
-def test_the_limits_of_pairs_are_those_of_the_pages():
-    rows = dict(
-        re.findall(r"^\| `(pair_\w+)` \| none \| (.+) \|$", (PROJECT / "docs/measuring.md").read_text(), re.MULTILINE)
-    )
-    assert rows["pair_busbw"].endswith(f" {Limits.fraction:g}") and f" {Limits.tolerance:g}," in rows["pair_tolerance"]
-
-
-def test_every_validated_role_notes_its_requirements():
-    play = yaml.safe_load((PROJECT / "playbooks/validate.yml").read_text())[0]["vars"]
-    named = re.findall(r"'(\w{3,})'", play["__validate_software"]) + play["__validate_nvidia"]
-    assert {"pytorch", "dataset", "nccl"} <= set(named)
-    assert [name for name in named if not (PROJECT / f"roles/{name}/tasks/validate.yml").exists()] == []
 
 
 def known_variables():
@@ -98,22 +53,6 @@ def test_every_variable_on_a_page_exists():
     assert len(named) > 300 and sorted(named - known_variables() - others - {"job_x"}) == []
 
 
-def test_the_pages_on_guides_name_existing_things():
-    page = "".join(path.read_text() for path in (PROJECT / "docs").glob("guide*.md"))
-    files = set(re.findall(r"`((?:jobs|playbooks)/[\w-]+\.yml)", page))
-    assert len(files) > 12 and [name for name in files if not (PROJECT / name).exists()] == []
-    inventories = [yaml.safe_load(path.read_text()) for path in sorted((PROJECT / "inventories").glob("guide-*.yml"))]
-    blocks = [inventory["all"]["vars"] for inventory in inventories]
-    stacks = (PROJECT / "roles/nvidia_stack/vars/main/stacks.yml").read_text()
-    assert len(blocks) == 5 and all(
-        f"  {block['nvidia_stack']}:\n" in stacks for block in blocks if "nvidia_stack" in block
-    )
-    known = known_variables()
-    given = re.findall(r"-e '?\{?\"?([a-z]\w+)", page) + [name for block in blocks for name in block]
-    spoken = re.findall(r"`((?:job|mindspore|openmpi|nvidia)_\w+)[`:]", page)
-    assert len(spoken) > 8 and sorted({*given, *spoken} - known - {"follow"}) == []
-
-
 def test_the_page_on_programs_names_existing_things():
     page = (PROJECT / "docs/your-program.md").read_text()
     job, pattern = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
@@ -122,7 +61,7 @@ def test_the_page_on_programs_names_existing_things():
         "step": "7", "steps": "9", "loss": "0.25",
     }  # fmt: skip
     assert {*re.findall(r"\b(?:job|pytorch)_\w+", page)} - known_variables() == set()
-    text = meeting.texts({"head": "n1", "hosts": [], "looks": 1, "launchers": []})[1]
+    text = rank_connections.texts({"head": "n1", "hosts": [], "looks": 1, "launchers": []})[1]
     (warned,) = re.findall(r"see docs/your-program.md, ([\w ]+);", text)
     assert f"## {warned}\n" in page
     assert all((PROJECT / "docs" / path).exists() for path in re.findall(r"\]\(([^)#]+)", page))

@@ -56,6 +56,7 @@ def run(folder, status, *argv):
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_job_runs_by_the_playbook_of_the_collection(project):
     output = run(project, 0, "ansible-playbook", "trainyard.cluster.launch", "-i", "hosts.json", "-e", "@job.json")
     assert "succeeded" in output and "hello from 0" in output
@@ -95,8 +96,8 @@ def test_what_ansible_checks_without_an_index(project):
 
 
 def test_ansible_doc_knows_modules_with_their_fragments(project):
-    text = run(project, 0, "ansible-doc", "trainyard.cluster.can_install")
-    assert "trainyard.cluster.software_request" in text
+    text = run(project, 0, "ansible-doc", "trainyard.cluster.site_software")
+    assert "trainyard.cluster.python_environment" in text
 
 
 def test_without_the_check_of_input_nothing_runs(project):

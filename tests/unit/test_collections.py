@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import ansible
-import pytest
 import yaml
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -59,29 +58,6 @@ def test_every_collection_that_is_used_is_listed():
     texts = ((path, path.read_text(errors="replace")) for path in files())
     found = {str(path.relative_to(PROJECT)): used(text, path.suffix) - listed() for path, text in texts}
     assert {path: names for path, names in found.items() if names} == {}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "- ansible.posix.sysctl:\n    name: x\n",
-        "- name: X\n  ansible.posix.sysctl: {name: x}\n",
-        "x: \"{{ y | ansible.posix.dict_thing('a') }}\"\n",
-        "x: \"{{ lookup('ansible.posix.thing', 'a') }}\"\n",
-        "when: x is ansible.posix.good\n",
-        "ansible_connection: ansible.posix.thing\n",
-        "strategy = ansible.posix.debug\n",
-        "n1 ansible_host=x\nansible_become_method=ansible.posix.sudo\n",
-        "- hosts: all\n  collections:\n    - ansible.posix\n  tasks: []\n",
-        "- hosts: all\n  collections: [ansible.posix]\n",
-    ],
-)
-def test_each_use_of_a_collection_is_found(text):
-    assert used(text) == {"ansible.posix"}
-
-
-def test_an_import_from_a_collection_is_found():
-    assert used("from ansible_collections.ansible.posix.plugins import x\n", ".py") == {"ansible.posix"}
 
 
 def test_no_short_name_stands_for_a_collection():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from actions import options_of
+from actions import options_of, steps_of
 from ansible.module_utils.basic import FILE_COMMON_ARGUMENTS
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -94,6 +94,53 @@ def test_actions_read_their_documented_options(name, shown, controller):
     assert {name: option["type"] for name, option in options.items()} == {
         name: option["type"] for name, option in documented.items()
     }
+
+
+@pytest.mark.parametrize("name", sorted(ACTIONS))
+def test_each_step_of_an_action_has_an_example_and_each_option_a_step(name, shown, controller):
+    steps = controller.submit(steps_of, name).result()
+    if not steps:
+        return
+    documented = shown[name]["options"]
+    assert {option for spec in steps.values() for option in spec} == documented.keys() - {"step"}
+    tasks = yaml.safe_load(importlib.import_module(name).EXAMPLES)
+    examples = {task[name].pop("step"): task[name] for task in tasks}
+    assert examples.keys() == steps.keys()
+    for step, spec in steps.items():
+        required = {option for option in spec if spec[option]["required"]}
+        assert required <= examples[step].keys() <= spec.keys(), step
+
+
+def tasks_with(node, action):
+    """Yield the arguments of all tasks with an action, at any depth."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        if key == action and isinstance(value, dict) and "step" in value:
+            yield value
+        else:
+            yield from tasks_with(value, action)
+
+
+@pytest.mark.parametrize("name", ["drill", "job", "job_runs", "site_nodes", "site_software", "verify"])
+def test_roles_and_playbooks_call_each_step_with_its_options(name, controller):
+    steps, called = controller.submit(steps_of, name).result(), set()
+    for path in [*PROJECT.glob("playbooks/*.yml"), *PROJECT.glob("roles/*/tasks/*.yml")]:
+        for arguments in tasks_with(yaml.safe_load(path.read_text()), name):
+            spec, options = steps[arguments["step"]], arguments.keys() - {"step"}
+            assert {option for option in spec if spec[option]["required"]} <= options <= spec.keys(), path
+            called.add(arguments["step"])
+    assert called == steps.keys()
+
+
+def test_a_step_names_what_is_wrong_with_its_options(act):
+    given = {"run_dir": "runs/a", "path": "/a", "user": "train"}
+    assert act("drill", **given)["msg"] == (
+        "drill has the step None, expected one of plan, folder, watch, record, report, bisect"
+    )
+    assert act("drill", step="folder", **given, job={}, runs=[])["msg"] == (
+        "drill, step folder: found the options job, runs, expected run_dir, path, state, user"
+    )
+    assert act("drill", step="folder", **given)["msg"] == ("drill, step folder: missing required arguments: state")
+    assert "must be one of: present, absent, got: x" in act("drill", step="folder", **given, state="x")["msg"]
 
 
 def test_a_module_is_described(module, shown):

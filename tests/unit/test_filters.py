@@ -51,27 +51,11 @@ def test_node_baseline_plan_has_entries_limits_and_exceptions():
     assert [text.partition(":")[0] for text in found["exceptions"]] == ["n1", "n1"]
 
 
-def test_node_baseline_plan_has_all_findings():
-    twins = [finding["check"] for finding in baseline_plan(twins=True)["findings"]]
-    assert twins == ["kernel host name", "address of the node"]
-    assert [finding["check"] for finding in baseline_plan(user="root")["findings"]] == ["training user"]
-
-
 def test_all_wrong_input_of_node_baseline_is_found_at_once():
     network, memlock = baseline_plan(network="10.0.0", memlock="lots")["findings"]
     assert network["found"] == "'10.0.0' does not appear to be an IPv4 or IPv6 network"
     assert memlock["found"].startswith("memlock is 'lots'; expected 'unlimited' or a number of KiB")
     assert [len(baseline_plan(**wrong)["findings"]) for wrong in ({"network": "10.0.0"}, {"memlock": "lots"})] == [1, 1]
-
-
-def test_plans_have_findings_or_what_to_install():
-    plan = FILTERS["mindspore_plan"]({"version": "2.10.0", "packages": ["numpy==1.26.4"]})
-    assert (plan["findings"], plan["pins"]) == ([], ["mindspore==2.10.0"])
-    [finding] = FILTERS["mindspore_plan"]({"version": "2.10.0", "device": "gpu"})["findings"]
-    assert finding["found"] == "there is no MindSpore 2.10.0 for gpu"
-    twice = [{"name": "a", "kind": "generated"}, {"name": "a", "kind": "generated"}]
-    plan = FILTERS["dataset_plan"](twice)
-    assert [finding["found"] for finding in plan["findings"]] == ["2 data sets have the name a"]
 
 
 def test_versions_of_environments_are_compared_with_the_first_host():
@@ -149,35 +133,6 @@ def test_slurm_findings_come_from_registered_results():
 PROBE = "trainyard:hostname=%s\ntrainyard:os_id=debian\ntrainyard:os_version=12\ntrainyard:python=3.11.2\n%d\n"
 
 
-def test_validate_survey_checks_the_answers_of_all_hosts():
-    skipped = {"skipped": True, "skip_reason": "Conditional result was False"}
-    answer = {"rc": 0, "stdout": PROBE % ("n1", 0), "stdout_lines": []}
-    one = {"trainyard_become": True, "__validate_probe": answer, "__validate_plain": skipped}
-    other = {
-        "ansible_host": "n1",
-        "trainyard_become": True,
-        "__validate_probe": {"rc": 1, "stdout": "", "stderr": "sudo: a password is required\n", "msg": "non-zero"},
-        "__validate_plain": {"rc": 0, "stdout": PROBE % ("n2", 1000)},
-    }
-
-    def survey(**hosts):
-        return of_hosts("validate_survey", hosts, {}, True)
-
-    assert survey(n1=one) == {
-        "findings": [],
-        "usable": ["n1"],
-        "summary": "1 node: debian 12; Python 3.11.2; at least 0 GiB free",
-    }
-    found = survey(n1=one, n2=other)
-    assert {(finding["check"], finding["host"]) for finding in found["findings"]} == {
-        ("become", "n2"), ("inventory", "n2"),
-    }  # fmt: skip
-    assert found["summary"] == "" and found["usable"] == ["n1"]
-    plain = {**one, "__validate_probe": {"rc": 0, "stdout": PROBE % ("n1", 1000)}}
-    assert [finding["check"] for finding in survey(n1=plain)["findings"]] == ["become"]
-    assert survey(n1={**plain, "trainyard_become": False})["findings"] == []
-
-
 def test_a_host_that_claims_the_name_of_another_is_at_fault_alone():
     host = {"trainyard_become": True, "__validate_probe": {"rc": 0, "stdout": PROBE % ("n1", 0)}}
     found = of_hosts("validate_survey", {"n1": host, "n3": host}, {}, True)
@@ -195,25 +150,6 @@ def test_validate_refused_names_hosts_that_may_answer_without_privileges():
     records["as itself"] = {"trainyard_become": False, "__validate_probe": hosts["refuses"]}
     records["not probed"] = {"trainyard_become": True}
     assert of_hosts("validate_refused", records) == ["wants a password", "refuses"]
-
-
-def test_checks_of_a_verification_come_as_plain_records():
-    found = FILTERS
-    hosts = {"n1": {"__verify_noted": {"nccl": {"fault": ""}}}, "n2": {}}
-    checks = of_hosts("software_checks", hosts, {"nccl": ["n1"], "rdma": ["n2"]}, "again")
-    assert [(check["name"], check["state"], check["hosts"]) for check in checks] == [
-        ("nccl", "pass", []),
-        ("rdma", "unknown", ["n2"]),
-    ]
-    stragglers = {"state": "pass", "reason": "", "median": 24.0, "gate": 19.2, "nodes": [], "pairs": [{}]}
-    assert found["straggler_checks"](stragglers, "again")[0]["state"] == "pass"
-    assert found["straggler_checks"]({}, "again") == []
-    assert found["benchmark_checks"]([], "again") == []
-    assert found["phase_outcome"](checks, "software", "", "again")["text"] == "unknown, 1 passed, 1 unknown"
-    assert found["verified_roles"](["n1"], {}, ["pytorch"], [], manage_system=True, fresh=True) == {"pytorch": ["n1"]}
-    jobs = found["job_hosts"](["n1"], {"n1": {}}, ["collectives"], ["pytorch"], pair_venv=False)
-    assert jobs["collectives"] == {"pytorch": ["n1"]}
-    assert found["duration"](75.2) == "0:01:15"
 
 
 def test_files_come_after_the_folders_that_they_lie_in():

@@ -13,6 +13,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 PROJECT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.long
 DOCS = """#!/bin/sh
 cd "$(dirname "$0")/.." && mkdir -p .cache/docs && grep '^version' pyproject.toml >.cache/docs/index.html
 """

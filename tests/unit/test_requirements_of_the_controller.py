@@ -146,21 +146,3 @@ def test_root_installs_from_no_bundle_that_others_can_exchange(tmp_path: Path) -
     assert f"{bundle} (drwxrwxrwx, of " in refused(*own)
     for script in (".ci/install", "molecule/default/image/build"):
         assert "private-bundle" in (PROJECT / script).read_text()
-
-
-def test_help_names_the_python_of_the_environment_that_is_there(tmp_path: Path) -> None:
-    """An environment keeps its Python, whatever PYTHON is by then."""
-    venv = tmp_path / "venv"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin/python").write_text("#!/bin/sh\necho Python 3.12.99\n")
-    (venv / "bin/python").chmod(0o755)
-
-    def last_line() -> str:
-        done = subprocess.run(
-            ["make", "help", f"VENV={venv}", "PYTHON=python3"], cwd=PROJECT, capture_output=True, text=True, check=True
-        )
-        return done.stdout.splitlines()[-1]
-
-    assert last_line().endswith("python3.")
-    (venv / ".python").touch()
-    assert last_line().endswith(f"Interpreter: {venv}/bin/python (Python 3.12.99).")

@@ -35,24 +35,6 @@ def test_circles_and_the_longest_chain():
     assert SIZE["longest_chain"]({}) == []
 
 
-def test_names():
-    assert {path: SIZE["aliases"](text) for path, text in TEXTS.items() if SIZE["aliases"](text)} == {
-        f"{RULES}/job/plan.py": 1,
-        f"{RULES}/job/rules.py": 1,
-        f"{NODE}/job/plan.py": 1,
-    }
-    assert SIZE["shared_names"](TEXTS) == {"plan.py": 2}
-
-
-def test_sizes():
-    lines = {"Makefile": 4, "docs/a.md": 3, "tests/unit/b.py": 9, "tests/c.py": 1}
-    assert SIZE["by_folder"](lines) == [("tests", 10), (".", 4), ("docs", 3)]
-    assert SIZE["files_of_folders"](["a/b", "a/c", "a/d/e", "f"]) == [("a", 2), ("a/d", 1), (".", 1)]
-    shown = list(SIZE["figures"](lines, TEXTS))
-    assert shown[0] == "tracked lines: 17: tests 10, . 4, docs 3"
-    assert len(shown) == 6
-
-
 def test_a_tree_that_grows_is_a_finding():
     assert SIZE["too_large"](1000, 1000) == ""
     text = SIZE["too_large"](1001, 1000)

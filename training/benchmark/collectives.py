@@ -23,17 +23,16 @@ from typing import Any
 import table
 import values
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 WRONG = 7
 # Default options. CPUs are much slower: 1 GiB among them would take minutes.
-ON_DEVICES = {"minbytes": "1M", "maxbytes": "1G", "stepfactor": 2, "iters": 20, "warmup_iters": 5}
-ON_CPUS = {"minbytes": "4K", "maxbytes": "64M", "stepfactor": 4, "iters": 5, "warmup_iters": 1}
+ON_DEVICES = {"minbytes": "1K", "maxbytes": "1G", "stepfactor": 2, "iters": 20, "warmup_iters": 5}
+ON_CPUS = {"minbytes": "1K", "maxbytes": "64M", "stepfactor": 4, "iters": 5, "warmup_iters": 1}
 
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure collectives and check every rank's result.")
-    parser.add_argument("--collective", choices=COLLECTIVES, default="all_reduce")
+    parser.add_argument("--collective", choices=values.COLLECTIVES, default="all_reduce")
     parser.add_argument("--backend", choices=("auto", "gloo", "nccl", "hccl", "mpi"), default="auto")
     parser.add_argument("--within", choices=("cluster", "node"), default="cluster", help="which ranks work together")
     # Their defaults depend on the backend, which `auto` chooses only where the devices are.
@@ -129,7 +128,7 @@ def main() -> int:
         if not count:
             continue
         exchange = group.exchange(given.collective, count)
-        found = [measure(group, exchange, in_place, given) for in_place in (False, True)]
+        found = [measure(group, exchange, in_place, given) for in_place in values.ways(given.collective)]
         own_wrong += sum(wrong or 0 for _, wrong in found)
         everyone = group.collect(found)
         if not everyone:

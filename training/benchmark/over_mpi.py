@@ -23,19 +23,16 @@ def _repeat(period: Sequence[float], length: int) -> bytes:
 
 
 class Exchange:
-    """One collective with buffers of one size. `ways` of running it: out-of-place, then in-place."""
+    """One collective with buffers of one size."""
 
     def __init__(self, group: Group, collective: str, count: int) -> None:
         """Take the buffers."""
         self._group, self.collective, self.count = group, collective, count
-        whole = count * (group.ranks if collective in ("all_gather", "reduce_scatter") else 1)
-        self.nbytes = whole * values.ELEMENT_BYTES
-        if whole > MOST:
+        lengths = values.lengths(collective, count, group.ranks)
+        self.nbytes = max(lengths) * values.ELEMENT_BYTES
+        if max(lengths) > MOST:
             raise ValueError(f"{self.nbytes} bytes, of which MPI counts at most {MOST} elements")
-        sent, received = {"all_gather": (count, whole), "reduce_scatter": (whole, count)}.get(
-            collective, (count, count)
-        )
-        self._sent, self._received = (bytearray(length * values.ELEMENT_BYTES) for length in (sent, received))
+        self._sent, self._received = (bytearray(length * values.ELEMENT_BYTES) for length in lengths)
 
     def fill(self, in_place: bool) -> None:
         """Put into the buffers what this rank sends."""
@@ -68,6 +65,11 @@ class Exchange:
         elif self.collective == "reduce_scatter":
             send, receive = (IN_PLACE, sent) if in_place else (sent, received)
             mpi.MPI_Reduce_scatter_block(send, receive, count, real, total, world)
+        elif self.collective == "alltoall":
+            mpi.MPI_Alltoall(sent, count, real, received, count, real, world)
+        elif self.collective == "sendrecv":
+            to, source = (group.rank + 1) % group.ranks, (group.rank - 1) % group.ranks
+            mpi.MPI_Sendrecv(sent, count, real, to, 0, received, count, real, source, 0, world, None)
         else:
             if not in_place:
                 self._received[:] = self._sent
@@ -75,17 +77,10 @@ class Exchange:
 
     def wrong(self, in_place: bool) -> int:
         """Return how many elements of this rank's result are wrong."""
-        group, count = self._group, self.count
+        blocks = values.result(self.collective, self._group.rank, self._group.ranks, self.count)
+        expected = b"".join(_repeat(period, length) for period, length in blocks)
         in_sent = in_place and self.collective != "all_gather"
-        got = memoryview(self._sent if in_sent else self._received)
-        if self.collective == "all_gather":
-            expected = b"".join(_repeat(values.sent(0, rank), count) for rank in range(group.ranks))
-        elif self.collective == "reduce_scatter":
-            expected = _repeat(values.summed(group.rank * count, group.ranks), count)
-            got = got[: len(expected)]
-        else:
-            period = values.sent(0, 0) if self.collective == "broadcast" else values.summed(0, group.ranks)
-            expected = _repeat(period, count)
+        got = memoryview(self._sent if in_sent else self._received)[: len(expected)]
         if bytes(got) == expected:
             return 0
         pairs = zip(got.cast("f"), memoryview(expected).cast("f"))

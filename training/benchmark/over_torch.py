@@ -52,7 +52,7 @@ def device_of(backend: str, local_rank: int) -> torch.device:
 
 
 class Exchange:
-    """One collective with buffers of one size. `ways` of running it: out-of-place, then in-place.
+    """One collective with buffers of one size.
 
     torch.distributed sums and broadcasts in place only: out-of-place includes the copy that keeps what was sent.
     """
@@ -60,16 +60,13 @@ class Exchange:
     def __init__(self, group: Group, collective: str, count: int) -> None:
         """Take the buffers."""
         self._group, self.collective, self.count = group, collective, count
-        whole = count * (group.ranks if collective in ("all_gather", "reduce_scatter") else 1)
-        self.nbytes = whole * values.ELEMENT_BYTES
-        sent, received = {"all_gather": (count, whole), "reduce_scatter": (whole, count)}.get(
-            collective, (count, count)
-        )
+        sent, received = values.lengths(collective, count, group.ranks)
+        self.nbytes = max(sent, received) * values.ELEMENT_BYTES
         self._sent = torch.empty(sent, dtype=torch.float32, device=group.device)
         self._received = torch.empty(received, dtype=torch.float32, device=group.device)
         # In place, the smaller buffer is this rank's part of the larger one.
         larger = self._received if collective == "all_gather" else self._sent
-        self._own = larger[group.rank * count : (group.rank + 1) * count] if whole > count else larger
+        self._own = larger[group.rank * count : (group.rank + 1) * count] if len(larger) > count else larger
 
     def _repeat(self, period: Sequence[float], length: int) -> torch.Tensor:
         block = torch.tensor(period, dtype=torch.float32, device=self._group.device)
@@ -100,22 +97,26 @@ class Exchange:
                 dist.broadcast(buffer, 0, group=process_group)
         elif self.collective == "all_gather":
             _ALL_GATHER(self._received, self._own if in_place else self._sent, group=process_group)
-        else:
+        elif self.collective == "reduce_scatter":
             _REDUCE_SCATTER(self._own if in_place else self._received, self._sent, group=process_group)
+        elif self.collective == "alltoall":
+            dist.all_to_all_single(self._received, self._sent, group=process_group)
+        elif self._group.ranks == 1:
+            self._received.copy_(self._sent)
+        else:
+            rank, ranks = self._group.rank, self._group.ranks
+            both = ((dist.isend, self._sent, rank + 1), (dist.irecv, self._received, rank - 1))
+            for work in dist.batch_isend_irecv([dist.P2POp(what, of, to % ranks) for what, of, to in both]):
+                work.wait()
 
     def wrong(self, in_place: bool) -> int:
         """Return how many elements of this rank's result are wrong."""
-        group, count = self._group, self.count
-        if self.collective == "all_gather":
-            got = self._received
-            expected = torch.cat([self._repeat(values.sent(0, rank), count) for rank in range(group.ranks)])
-        elif self.collective == "reduce_scatter":
-            got = self._own if in_place else self._received
-            expected = self._repeat(values.summed(group.rank * count, group.ranks), count)
-        else:
-            got = self._sent if in_place else self._received
-            period = values.sent(0, 0) if self.collective == "broadcast" else values.summed(0, group.ranks)
-            expected = self._repeat(period, count)
+        group = self._group
+        got = self._received
+        if in_place and self.collective != "all_gather":
+            got = self._own if self.collective == "reduce_scatter" else self._sent
+        blocks = values.result(self.collective, group.rank, group.ranks, self.count)
+        expected = torch.cat([self._repeat(period, length) for period, length in blocks])
         # A NaN differs from everything, itself too.
         return int((got != expected).sum())
 

@@ -19,12 +19,11 @@ import argparse
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
+import statistics
 import sys
 import time
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from typing import Any
 import over_torch
 import table
 import values
+from own_process import in_own_process
 from schedule import Pair, checked, own_pairs
 from torch.distributed import TCPStore
 
@@ -39,6 +39,8 @@ from torch.distributed import TCPStore
 LONG_ENOUGH_S = 0.2
 MEASURE_S = 1.0
 LEAST_BYTES = 1 << 20
+# The latency is that of 8 bytes: the median of some means, so that one disturbance does not count.
+SMALL_ELEMENTS, SMALL_ITERATIONS, SMALL_ROUNDS = 2, 10, 5
 MOST_ITERATIONS = 50
 
 
@@ -82,6 +84,8 @@ class Measurement:
         report({"met": True})
         backend = over_torch.choose(given.backend)
         group = over_torch.Group(backend, store, 0 if pair.first else 1, 2, pair.rail, self._left().total_seconds())
+        small = group.exchange("all_reduce", SMALL_ELEMENTS)
+        small_s = statistics.median(self._time(group, small, SMALL_ITERATIONS) for _ in range(SMALL_ROUNDS))
         size, seconds, exchange = LEAST_BYTES, 0.0, None
         while True:
             exchange = group.exchange("all_reduce", values.share("all_reduce", min(size, given.maxbytes), 2))
@@ -95,16 +99,17 @@ class Measurement:
         group.barrier()
         exchange.run(True)
         group.synchronize()
-        found = group.collect([seconds, exchange.wrong(True)])
+        found = group.collect([seconds, small_s, exchange.wrong(True)])
         if found:
-            mean = sum(each for each, _ in found) / len(found)
+            mean, small_s = (statistics.mean(each) for each in list(zip(*found))[:2])
             report(
                 {
                     "busbw": round(table.bandwidth("all_reduce", exchange.nbytes, 2, mean)[1], 6),
-                    "wrong": sum(wrong for _, wrong in found),
-                    "wrong_on": [host for host, (_, wrong) in zip(pair.hosts, found) if wrong],
+                    "wrong": sum(wrong for *_, wrong in found),
+                    "wrong_on": [host for host, (*_, wrong) in zip(pair.hosts, found) if wrong],
                     "bytes": exchange.nbytes,
                     "seconds": round(mean, 6),
+                    "latency_us": round(small_s * 1e6, 1),
                     "iterations": iterations,
                     "backend": backend,
                     "device": group.device_name()[2],
@@ -125,40 +130,6 @@ class Measurement:
             exchange.run(True)
         group.synchronize()
         return (time.perf_counter() - began) / iterations
-
-
-def in_own_process(measurement: Measurement, deadline: float) -> list[dict[str, Any]]:
-    """Run a measurement in a process of its own until the deadline, and return what it told."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        # It shall not outlive a parent that is killed.
-        signal.alarm(max(1, int(deadline - time.monotonic()) + 5))
-
-        def report(told: Mapping[str, Any]) -> None:
-            os.write(writing, json.dumps(told).encode() + b"\n")
-
-        try:
-            measurement.run(report)
-        except Exception as error:
-            first_line = (str(error).strip().splitlines() or [""])[0]
-            report({"error": f"{type(error).__name__}: {first_line}"[:500]})
-        os._exit(0)
-    os.close(writing)
-    text = b""
-    left = deadline + 2 - time.monotonic()
-    while left > 0 and select.select([reading], [], [], left)[0]:
-        part = os.read(reading, 65536)
-        if not part:
-            break
-        text += part
-        left = deadline + 2 - time.monotonic()
-    os.close(reading)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def serve(head: tuple[str, int], ranks: int, seconds: float) -> int:
@@ -195,7 +166,7 @@ def main() -> int:
     for pair in pairs:
         # By the clock of the run: who was kept waiting in a round still has the whole of the next one.
         deadline = began + given.timeout * (pair.round + 1)
-        line = checked(pair, in_own_process(Measurement(pair, given, head, deadline), deadline), given.timeout)
+        line = checked(pair, in_own_process(Measurement(pair, given, head, deadline).run, deadline), given.timeout)
         if line:
             sys.stdout.write(f"pair {json.dumps(line)}\n")
             sys.stdout.flush()

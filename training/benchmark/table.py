@@ -79,7 +79,7 @@ def bandwidth(collective: str, nbytes: int, ranks: int, seconds: float) -> tuple
 
 
 def row(collective: str, nbytes: int, count: int, ranks: int, ways: Sequence[Outcome]) -> str:
-    """Return the row of one size; `ways` are out-of-place and in-place."""
+    """Return the row of one size; `ways` are out-of-place and, for collectives that have it, in-place."""
     operation = "sum" if collective in ("all_reduce", "reduce_scatter") else "none"
     root = 0 if collective == "broadcast" else -1
     text = f"  {nbytes:11d} {count:13d} {'float':>9} {operation:>7} {root:7d}"
@@ -87,7 +87,7 @@ def row(collective: str, nbytes: int, count: int, ranks: int, ways: Sequence[Out
         speed = bandwidth(collective, nbytes, ranks, way.seconds)
         numbers = [f"{way.seconds * 1e6:.2f}", *(f"{number:.2f}" for number in speed)]
         text += "".join(map(_cell, [*numbers, "N/A" if way.wrong is None else str(way.wrong)]))
-    return text + "\n"
+    return text + (2 - len(ways)) * 4 * _cell("N/A") + "\n"
 
 
 def footer(wrong: int, busbw: Sequence[float]) -> str:

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gather the ranks' numbers on every rank, with the collective that training uses, and judge what came.
 
-Each rank prints one line, `all-gather rank 1 of 4 on n2: 0 1 2 3 right`, or at its end `wrong, expected 0 1 2 3`. Runs
-under the launchers mindspore, msrun and mpirun; the scheduler runs it as well and gathers nothing.
+Each rank prints `all-gather rank 1 of 4 on n2: 0 1 2 3 right`, or at its end `wrong, expected 0 1 2 3`, and its cores.
+Runs under the launchers mindspore, msrun and mpirun; the scheduler runs it as well and gathers nothing.
 
 Exit status: 0 right, 1 wrong or failed.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 
@@ -27,7 +28,8 @@ def main() -> int:
     gathered, expected = gather(rank, ranks), list(range(ranks))
     outcome = "right" if gathered == expected else f"wrong, expected {' '.join(map(str, expected))}"
     line = f"all-gather rank {rank} of {ranks} on {socket.gethostname()}: {' '.join(map(str, gathered))} {outcome}"
-    sys.stdout.write(line + "\n")
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    sys.stdout.write(f"{line}\ncores of rank {rank}: {cores}\n")
     sys.stdout.flush()
     # The first rank that fails ends all of them: each must have said its line before. CPUs have no barrier.
     cluster.gather([rank], ranks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the rank table that a user gives for a job (job_rank_table); job/placement/rank_table.py checks it."""
+"""Read the rank table that a user gives for a job (job_rank_table); job/placement/job_rank_table.py checks it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..findings.findings import Finding, Warned, counted
-from .rank_table_view import View, address_family, addresses, field_text, link_local, number, repeats, shown, usual
+from ..findings.majority import usual
+from .rank_table_view import View, address_family, addresses, field_text, link_local, number, repeats, shown
 
 # HCCL reads these on an A3 only, where operations are tried again between super pods.
 _BACKUP = ("backup_device_ip", "backup_device_port")
@@ -55,7 +56,7 @@ def _device_ip_unique(view: View) -> Iterator[Finding]:
 
 
 def _device_ip_family(view: View) -> Iterator[Finding]:
-    family = usual(each for each in view.families.values() if each is not None)
+    family = usual((each for each in view.families.values() if each is not None), 0)
     # HCCL compares no addresses where there is one server.
     kind = Finding if len(view.entries) > 1 else Warned
     for device in view.devices if family else ():

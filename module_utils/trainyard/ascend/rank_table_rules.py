@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding, Warned, counted
+from ..findings.majority import usual
 from . import rank_table_addresses, rank_table_super_pods
 from .rank_table_view import (
     MAX_SERVER_ID,
@@ -23,7 +24,6 @@ from .rank_table_view import (
     plain,
     repeats,
     shown,
-    usual,
     version_of,
 )
 
@@ -207,11 +207,11 @@ def _device_id_unique(view: View) -> Iterator[Finding]:
 
 
 def _device_count(view: View) -> Iterator[Finding]:
-    most_have = usual(len(server.entries) for server in view.servers)
+    most_have = usual((len(server.entries) for server in view.servers), 0)
     # Only a 910 rejects the table.
     kind = Finding if view.chip == "910" else Warned
     for server in view.servers:
-        if most_have not in (None, len(server.entries)):
+        if len(server.entries) != most_have:
             found, expected = counted(len(server.entries), "device"), f"{most_have}, as on the other servers"
             yield kind("device_count", found, expected, "use the same number of devices on every server", server.where)
 

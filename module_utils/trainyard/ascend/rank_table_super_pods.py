@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..findings.findings import Finding, Warned, counted
-from .rank_table_view import View, field_text, number, repeats, shown, usual
+from ..findings.majority import usual
+from .rank_table_view import View, field_text, number, repeats, shown
 
 
 def _kind(view: View) -> type[Finding]:
@@ -57,10 +58,10 @@ def _super_pod_id(view: View) -> Iterator[Finding]:
 
 
 def _super_pod_size(view: View) -> Iterator[Finding]:
-    most_have = usual(len(servers) for _, _, servers in view.pods)
+    most_have = usual((len(servers) for _, _, servers in view.pods), 0)
     action = "use the same number of servers of every super pod"
     for index, name, servers in view.pods:
-        if most_have not in (None, len(servers)):
+        if len(servers) != most_have:
             found, where = counted(len(servers), "server"), f"super_pod_list[{index}], super pod {shown(name)}"
             yield Warned("super_pod_size", found, f"{most_have}, as in the other super pods", action, host=where)
 

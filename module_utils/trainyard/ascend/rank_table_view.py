@@ -6,7 +6,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -100,12 +99,6 @@ def repeats(pairs: Iterable[tuple[Hashable, T]]) -> Iterator[tuple[Any, T, T]]:
     for key, item in pairs:
         if key not in (None, "") and first.setdefault(key, item) is not item:
             yield key, item, first[key]
-
-
-def usual(values: Iterable[T]) -> T | None:
-    """Return the most common value, the first of several; None where all values are equal."""
-    counts = Counter(values)
-    return counts.most_common(1)[0][0] if len(counts) > 1 else None
 
 
 def addresses(value: object) -> Sequence[str]:

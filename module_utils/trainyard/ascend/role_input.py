@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the variables of the role ascend. Nodes, which use software.py for restarts, need nothing of this module."""
+"""Check the variables of the role ascend. Nodes, which use ascend_software.py for restarts, need nothing of this."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ..findings.findings import Finding
 from ..software.requirements import setting_finding
-from .software import DEFAULT_ROOT
+from .ascend_software import DEFAULT_ROOT
 
 
 def input_findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..software.requirements import without_password
 
-# By part of the software, as the module software_request records it.
+# By part of the software, as site_software (step request) records it.
 Requests = Mapping[str, Mapping[str, Any]]
 File = Mapping[str, str]
 _COMMIT = re.compile(r"git\+(?P<repository>.+)@(?P<commit>[0-9a-f]{40})")

@@ -19,7 +19,7 @@ class Apart(NamedTuple):
     vague: list[str]
 
 
-def apart(clocks: Mapping[str, Mapping[str, float]], limit: float) -> Apart:
+def clocks_apart(clocks: Mapping[str, Mapping[str, float]], limit: float) -> Apart:
     """Compare offsets from one clock, {host: {offset_s, margin_s}}, with the allowed offset from the median."""
     middle = median(clock["offset_s"] for clock in clocks.values())
     off = {host: clock["offset_s"] - middle for host, clock in clocks.items()}

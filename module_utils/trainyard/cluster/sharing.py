@@ -37,7 +37,7 @@ def number(value: Any) -> None:
 # Whether the folder is on a file system of one `kernel`, the digest of its `place`, the `token` that is there, and
 # whether this host `wrote` it. Place and token are empty where they are not known.
 ANSWER = {"kernel": bool, "place": number, "token": number, "wrote": bool}
-ANSWERS = Each(ANSWER, Text(_MAX_PATH), MAX_FOLDERS)
+FOLDERS = Each(ANSWER, Text(_MAX_PATH), MAX_FOLDERS)
 
 
 class Sharing(NamedTuple):

@@ -13,12 +13,9 @@ from typing import Any, NamedTuple
 
 from ..findings.findings import Finding, counted, host_list
 from ..software import system_packages
-from .unreachable import Answer, brace_before, cause, python_finding
-from .unreachable import findings as no_answers
+from .unreachable import OLDEST_PYTHON, PYTHON, Answer, brace_before, cause, no_answers, python_finding
 
 SUPPORTED = {"debian": ("11", "12", "13"), "ubuntu": ("22.04", "24.04")}
-# The oldest Python that code on nodes is written for.
-OLDEST_PYTHON = (3, 9)
 # Systems in guides whose own Python is too old for Ansible's modules and ours.
 OWN_PYTHON = {
     ("ubuntu", "18.04"): "3.6",
@@ -117,7 +114,7 @@ def _os_finding(node: Survey) -> Finding | None:
     if own:
         found += f", whose own Python is {own}"
         # Ansible's modules for apt and dnf work with the system's own Python only.
-        action = f"install Python 3.9 or newer, name it in ansible_python_interpreter, {action}"
+        action = f"install {PYTHON}, name it in ansible_python_interpreter, {action}"
         instead = "upgrade the node to one of these"
     expected = "Debian 11, 12, 13 or Ubuntu 22.04, 24.04"
     return Finding("operating system", found, expected, f"{action}; or {instead}", host=node.name)

@@ -17,8 +17,9 @@ from ..findings.findings import Finding, connection_reason, host_list
 
 Answer = Mapping[str, Any]
 
-# The fields of a result that this module reads; tasks that pass results on list the same fields.
-FIELDS = ("msg", "unreachable", "rc", "stdout", "stderr", "module_stdout", "module_stderr")
+# The oldest Python that code on nodes is written for.
+OLDEST_PYTHON = (3, 9)
+PYTHON = f"Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer"
 # Ansible's message for output that is not a module's response starts with this.
 UNREADABLE = "Module result deserialization failed"
 # The message of a failed task without a module, and the start of a failure before any module ran.
@@ -130,7 +131,7 @@ def cause(answer: Answer, connect: str = "") -> Finding | None:
 def python_finding(found: str, is_old: bool = False) -> Finding:
     """Return the finding about a Python that is missing, broken or too old."""
     action = "install a newer one beside it and name that" if is_old else "install python3, or name another one"
-    return Finding("Python", found, "Python 3.9 or newer", f"{action} in ansible_python_interpreter")
+    return Finding("Python", found, PYTHON, f"{action} in ansible_python_interpreter")
 
 
 def _cut(text: str) -> str:
@@ -225,7 +226,7 @@ def reason(answer: Answer) -> str:
     return f"{found.check}: {found.found}; {found.action}"
 
 
-def findings(answers: Mapping[str, Answer], connect: Mapping[str, str]) -> list[Finding]:
+def no_answers(answers: Mapping[str, Answer], connect: Mapping[str, str]) -> list[Finding]:
     """Return a finding for each host that gave no answer, unreachable hosts first.
 
     Findings with the same cause differ in the host only. Unreachable hosts share expectation and action, whatever ssh

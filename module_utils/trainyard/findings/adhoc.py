@@ -34,14 +34,6 @@ def without_root(record: Any) -> Any:
     return record.replace(" -b -m ", " -m ") if isinstance(record, str) else record
 
 
-def arguments(**values: Any) -> str:
-    """Write arguments of a module, lists among them."""
-    plain = {name: ",".join(value) if isinstance(value, list) else value for name, value in values.items()}
-    if all(_PLAIN.fullmatch(value) for value in plain.values()):
-        return " ".join(f"{name}={value}" for name, value in plain.items())
-    return json.dumps(values)
-
-
 def shell(hosts: Sequence[str], inventory: str, line: str, *, become: bool = False) -> str:
     """Write the ad-hoc command that runs a shell line on hosts."""
     return ansible(hosts, inventory, "ansible.builtin.shell", line, become=become)

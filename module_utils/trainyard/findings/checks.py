@@ -16,7 +16,9 @@ from typing import Any
 # In order of weight: the last one that occurs decides.
 STATES = ("not_asked", "skipped", "pass", "unknown", "fail")
 # The phases of a verification, in their order.
-PHASES = ("software", "drift", "reach", "devices", "collectives", "bandwidth", "stragglers", "counters")
+PHASES = (
+    "software", "drift", "reach", "devices", "compute", "storage", "collectives", "bandwidth", "stragglers", "counters",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def faults(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if not isinstance(finding, Warned)]
 
 
-def refusal(findings: Sequence[Finding]) -> str:
+def refusal_text(findings: Sequence[Finding]) -> str:
     """Say that a job could not run, with the first finding."""
     first = findings[0]
     where = f" on {first.host}" if first.host else ""

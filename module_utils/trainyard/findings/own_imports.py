@@ -13,7 +13,7 @@ _NAME = re.compile(r"(\w+)(?: as \w+)?\s*(?:,|$|\))")
 def files_of(entries: Iterable[str], read: Callable[[str], str | None]) -> dict[str, str]:
     """Return the texts of files by their paths: of the `entries`, all that they import anywhere, and their packages.
 
-    A path is one below module_utils/, such as `trainyard/job/run/progress.py`; `read` returns None for a missing file.
+    A path is one below module_utils/, such as `logs/progress.py`; `read` returns None for a missing file.
     """
     required, seen = list(entries), dict[str, "str | None"]()
     while required:

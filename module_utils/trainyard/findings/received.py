@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Take answers of hosts: each host speaks for itself alone, in the declared shape, within bounds, one line per text.
 
-Answers of the agent (job/run/answers.py), and of modules whose results rules combine (of_hosts), come through here.
+Answers of the agent (wire/answers.py), and of modules whose results rules combine (of_hosts), come through here.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 Shape = Any
+# What monitors and nodes send, and what records hold: JSON objects with declared shapes.
+Message = dict[str, Any]
 NOTHING = type(None)
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
 # Upper bound for numbers: larger integers and floats do not compare exactly.

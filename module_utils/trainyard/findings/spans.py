@@ -22,6 +22,12 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in stretches(numbers))
 
 
+def numbers(text: str) -> set[int]:
+    """Return the numbers of such a text. Raises ValueError."""
+    ends = [[int(end) for end in span.split("-")] for span in text.split(",")]
+    return {number for first, *_, last in (each * 2 for each in ends) for number in range(first, last + 1)}
+
+
 def spans(numbers: Iterable[int], most: int = 12) -> str:
     """Format numbers for people: `0 to 3, 7`."""
     texts = [

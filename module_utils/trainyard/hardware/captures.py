@@ -9,8 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from . import accelerators as acc
 from . import nvidia_smi, rdma_tools
+from .accelerators import (
+    Accelerators,
+    Device,
+    NpuChip,
+    device,
+    missing_driver,
+    no_accelerators,
+    parse_npu_info,
+    parse_npu_map,
+    pci_accelerator_vendor,
+    pci_address,
+)
 from .interfaces import Networks
 from .tool_text import lines_of, number
 
@@ -57,19 +68,19 @@ def _tool(text: str, named: str, tools: Mapping[str, object]) -> str:
     return found[0]
 
 
-def accelerators(text: str) -> acc.Accelerators:
+def accelerators(text: str) -> Accelerators:
     """Return the accelerators of the machine. Raises ValueError for any other output than one that lists them."""
     return _ACCELERATORS[_tool(text, "accelerators", _ACCELERATORS)](text)
 
 
-def _lspci(text: str) -> acc.Accelerators:
+def _lspci(text: str) -> Accelerators:
     """Return the devices on the bus as what they are without a tool of their vendor: devices without a driver."""
     for vendor, functions in _on_the_bus(text).items():
         if functions:
-            found = acc.no_accelerators(vendor)
-            found["problems"] = [acc.missing_driver(vendor, [address for address, _ in functions])]
+            found = no_accelerators(vendor)
+            found["problems"] = [missing_driver(vendor, [address for address, _ in functions])]
             return found
-    return acc.no_accelerators()
+    return no_accelerators()
 
 
 def _on_the_bus(text: str) -> dict[str, list[tuple[str, str]]]:
@@ -80,10 +91,10 @@ def _on_the_bus(text: str) -> dict[str, list[tuple[str, str]]]:
         if row is None:
             continue
         kind, name = re.sub(r" \[[0-9a-f]{4}\]$", "", row["kind"]), row["name"]
-        address = acc.pci_address(row["pci"] if row["pci"].count(":") > 1 else f"0000:{row['pci']}") or row["pci"]
+        address = pci_address(row["pci"] if row["pci"].count(":") > 1 else f"0000:{row['pci']}") or row["pci"]
         numbers = _NUMBERS.fullmatch(f"{kind}: {name}")
         if numbers:
-            vendor = acc.pci_accelerator_vendor(*(f"0x{numbers[part]}" for part in ("vendor", "kind", "device")))
+            vendor = pci_accelerator_vendor(*(f"0x{numbers[part]}" for part in ("vendor", "kind", "device")))
             if vendor is not None:
                 found[vendor].append((address, name))
         if kind in ("3D controller", "VGA compatible controller") and name.startswith("NVIDIA"):
@@ -93,30 +104,30 @@ def _on_the_bus(text: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _npu_list(text: str) -> acc.Accelerators:
-    found = acc.no_accelerators("ascend")
+def _npu_list(text: str) -> Accelerators:
+    found = no_accelerators("ascend")
     cards, found["problems"] = _cards(text)
     found["devices"] = [
-        acc.device(index, "Ascend", physical_id=index, card=card, chip=chip) for index, (card, chip) in enumerate(cards)
+        device(index, "Ascend", physical_id=index, card=card, chip=chip) for index, (card, chip) in enumerate(cards)
     ]
     return _without_health(found)
 
 
-def _npu_map(text: str) -> acc.Accelerators:
-    found = acc.no_accelerators("ascend")
-    chips, found["problems"] = acc.parse_npu_map(text)
+def _npu_map(text: str) -> Accelerators:
+    found = no_accelerators("ascend")
+    chips, found["problems"] = parse_npu_map(text)
     found["devices"] = [_npu(chip) for chip in sorted(chips, key=lambda chip: chip["logic"])]
     return _without_health(found)
 
 
-def _without_health(found: acc.Accelerators) -> acc.Accelerators:
+def _without_health(found: Accelerators) -> Accelerators:
     found["notes"].append("npu-smi info was not given: health and bus addresses are unknown")
     return found
 
 
-def _npu(chip: acc.NpuChip) -> acc.Device:
+def _npu(chip: NpuChip) -> Device:
     physical = chip["logic"] if chip["physical"] is None else chip["physical"]
-    return acc.device(chip["logic"], chip["name"], physical_id=physical, card=chip["npu"], chip=chip["chip"])
+    return device(chip["logic"], chip["name"], physical_id=physical, card=chip["npu"], chip=chip["chip"])
 
 
 def _cards(text: str) -> tuple[list[tuple[int, int]], list[str]]:
@@ -144,10 +155,10 @@ def _fields(text: str) -> list[tuple[str, str]]:
     return [(match["name"], match["value"].strip()) for match in matches if match]
 
 
-_ACCELERATORS: Mapping[str, Callable[[str], acc.Accelerators]] = {
+_ACCELERATORS: Mapping[str, Callable[[str], Accelerators]] = {
     "nvidia-smi": nvidia_smi.parse_table,
     "nvidia-smi -L": nvidia_smi.parse_list,
-    "npu-smi info": lambda text: acc.parse_npu_info(text, None),
+    "npu-smi info": lambda text: parse_npu_info(text, None),
     "npu-smi info -m": _npu_map,
     "npu-smi info -l": _npu_list,
     "lspci": _lspci,

@@ -8,9 +8,9 @@ dram) from Ampere on and by number of bits before, where whole pages were retire
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 from typing import TypedDict
+from xml.etree import ElementTree
 
 from .accelerators import pci_address
 

@@ -39,11 +39,6 @@ class Topology(TypedDict):
     problems: list[str]
 
 
-def nvlinks(way: str) -> int:
-    """Return how many NVLinks a way has: 12 for `NV12`, 0 for one over PCIe."""
-    return int(way[2:]) if way.startswith("NV") else 0
-
-
 def parse_topology(output: str) -> Topology:
     """Parse `nvidia-smi topo -m` (or `-mp`), also pasted with a prompt before it."""
     found: Topology = {"gpus": [], "nics": [], "links": {}, "cpus": {}, "numa": {}, "problems": []}

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..findings.findings import Finding
 from ..nvidia.stack import choose
-from .variables import Place
+from .input_variables import Place
 
 # The folders on the nodes that trainyard makes and fills.
 FOLDERS = ("trainyard_root", "trainyard_state", "trainyard_records")

@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from ..findings.findings import Finding
+from .input_variables import Place
 from .job_file import similar
-from .variables import Place
 
 _EXPECTED = "an inventory: a file, a folder, or names of hosts such as n1,n2"
 _SECRET = re.compile(r"secret|passw|token|key")

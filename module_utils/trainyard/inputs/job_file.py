@@ -12,7 +12,7 @@ from typing import Any
 from ..findings.findings import Finding, host_list
 from ..findings.visible import type_name
 from ..job.file.variables import VARIABLES, reader
-from .variables import Place
+from .input_variables import Place
 
 
 def from_here(path: str, here: str) -> str:

@@ -50,8 +50,9 @@ def defaults(login: Login) -> tuple[dict[str, Any], dict[str, str]]:
         "nvidia_driver_provider": "none",
     }
     templates = {
-        # Not in the home, which hosts may share: each host has jobs of its own.
+        # A disk of the host is faster than the home, and its locks and space are its own.
         "trainyard_state": "/var/tmp/trainyard-{{ trainyard_user | regex_replace('[^A-Za-z0-9_.@-]', '_') }}",  # noqa: S108
-        "trainyard_records": "{{ trainyard_state }}/records",
+        # Hosts may share trainyard_state, and each has records of its own.
+        "trainyard_records": "{{ trainyard_state }}/records/{{ inventory_hostname }}",
     }
     return values, templates

@@ -38,18 +38,10 @@ HOSTS = {
     "lock.yml": ("", "compute", 1),
     "remove.yml": ("", "compute", 1),
 }
-# Playbooks that start jobs and write trainyard_runs.
-RUNS = (
-    "launch.yml",
-    "drill.yml",
-    "site.yml",
-    "verify.yml",
-    "collective_check.yml",
-    "collective_benchmark.yml",
-    "pair_check.yml",
-)
 # Playbooks that start the job of a job file, whose variables choose its hosts.
-STARTS = ("launch.yml", "drill.yml")
+STARTS = ("launch.yml", "drill.yml", "bisect.yml")
+# Playbooks that start jobs and write trainyard_runs.
+RUNS = (*STARTS, "site.yml", "verify.yml", "collective_check.yml", "collective_benchmark.yml", "pair_check.yml")
 # Playbooks that only measure.
 MEASURING = ("verify.yml",)
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
-from . import driver as nvidia_driver
-from . import hardware as nvidia
+from . import nvidia_hardware
+from .driver import has_module
 
 Host = Mapping[str, Any]
 Rules = Mapping[str, Any]
@@ -53,19 +53,19 @@ class Case:
         self.without = str(self.settings["gpus"]) == "0" and not self.settings.get("without_gpu")
         if self.provider == "none":
             installed = str(self.state.get("version") or self.state.get("loaded") or "")
-            self.version, self.branch = installed, nvidia.branch_of(installed)
+            self.version, self.branch = installed, nvidia_hardware.branch_of(installed)
             self.flavour = str(self.state.get("flavour") or "")
         else:
             self.version, self.branch = self.driver["version"], self.driver["branch"]
             self.flavour = self.driver["flavour"]
         kernels = self.settings.get("kernels")
         self.kernels: list[str] = [self.facts["kernel"]["running"]] if kernels is None else list(kernels)
-        self.os = nvidia.described_os(self.facts)
+        self.os = nvidia_hardware.described_os(self.facts)
 
     @property
     def driver_number(self) -> tuple[int, ...]:
         """The driver's version for comparisons; a branch alone counts as newer than all its versions."""
-        return nvidia.number(self.version) if self.version else (int(self.branch or 0), NEWEST)
+        return nvidia_hardware.number(self.version) if self.version else (int(self.branch or 0), NEWEST)
 
     @property
     def driver_name(self) -> str:
@@ -78,8 +78,8 @@ class Case:
         if self.provider == "none" or self.without:
             return False
         installed = str(self.state.get("version", ""))
-        same = installed == self.version if self.version else self.branch in ("", nvidia.branch_of(installed))
-        return not (installed and same and all(nvidia_driver.has_module(self.state, each) for each in self.kernels))
+        same = installed == self.version if self.version else self.branch in ("", nvidia_hardware.branch_of(installed))
+        return not (installed and same and all(has_module(self.state, each) for each in self.kernels))
 
     def other_driver(self, least: int, most: int, others: Mapping[str, str]) -> str:
         """Return the settings by which the host gets a driver of a branch in this range, with others beside them."""
@@ -134,7 +134,7 @@ def fetched(part: Part) -> dict[str, str]:
 
 def within(value: tuple[int, ...], bounds: Sequence[str], series: bool = False) -> bool:
     """Return whether a version is in a range of two texts, "" being open; in a series, 580 includes all of 580.x."""
-    first, last = (nvidia.number(str(bound)) for bound in bounds)
+    first, last = (nvidia_hardware.number(str(bound)) for bound in bounds)
     top = value[: len(last)] if series else value
     return (not first or value >= first) and (not last or top <= last)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
-from .hardware import branch_of
+from .nvidia_hardware import branch_of
 
 State = Mapping[str, Any]
 

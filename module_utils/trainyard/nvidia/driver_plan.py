@@ -15,7 +15,7 @@ from ..findings.findings import Finding
 from ..software.requirements import is_sha256
 from .case import also_replace, override
 from .driver import VERSION, has_module, package_version
-from .hardware import branch_of
+from .nvidia_hardware import branch_of
 
 Host = Mapping[str, Any]
 Roots = list[list[str]]

@@ -47,8 +47,8 @@ def plan(request: Request) -> dict[str, Any]:
     """Return how a request is installed.
 
     `findings`; `packages` (name and version of each) and `wheel` (a pip requirement), empty where there are findings;
-    `venv`, the wheel's environment; for playbooks/validate.yml `can_install` (the record that the module can_install
-    takes) and `offers` (the packages that the provider must have).
+    `venv`, the wheel's environment; for playbooks/validate.yml `can_install` (the record that site_software takes) and
+    `offers` (the packages that the provider must have).
     """
     library, findings = LIBRARIES[request["name"]], [each.as_dict() for each in input_findings(request)]
     root, provider, major = request["root"], request["provider"], str(request["cuda"]).split(".")[0]

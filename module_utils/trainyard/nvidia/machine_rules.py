@@ -11,11 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ..findings.findings import host_list
-from . import cuda as toolkits
-from . import driver as nvidia_driver
-from . import driver_plan
-from . import hardware as nvidia
+from . import cuda, driver_plan, nvidia_hardware
 from .case import Case, Result, fetched, override, row_of, within
+from .driver import is_driver_package
 
 
 def _kernel(case: Case) -> Iterator[Result]:
@@ -26,9 +24,9 @@ def _kernel(case: Case) -> Iterator[Result]:
         for row in case.rules["kernels"] if case.facts["os"]["family"] != "redhat" else ():
             applies = case.provider in row.get("providers", [case.provider])
             applies = applies and row.get("flavour", case.flavour) == case.flavour
-            new = nvidia.number(kernel) >= nvidia.number(row["fails_from"])
+            new = nvidia_hardware.number(kernel) >= nvidia_hardware.number(row["fails_from"])
             # A distribution has one version of a branch, so the branch says enough there.
-            packaged = case.provider == "distro" and case.branch == nvidia.branch_of(row["drivers"][1])
+            packaged = case.provider == "distro" and case.branch == nvidia_hardware.branch_of(row["drivers"][1])
             if applies and new and (packaged if not case.version else within(case.driver_number, row["drivers"])):
                 expected = f"a kernel before {row['fails_from']}, or a driver after {row['drivers'][1]}"
                 action = (
@@ -53,8 +51,8 @@ def _compiler(case: Case) -> Iterator[Result]:
     # The distribution's own toolkit brings a compiler that fits.
     if not toolkit.used or toolkit["provider"] == "distro" or not toolkit["version"] or not gcc:
         return
-    newest = toolkits.newest_gcc(toolkit["version"])
-    if newest and not toolkits.gcc_fits(gcc, newest):
+    newest = cuda.newest_gcc(toolkit["version"])
+    if newest and not cuda.gcc_fits(gcc, newest):
         text = f"gcc {newest} or older for nvcc of CUDA {toolkit['version']}" + case.source({"source": "gcc"})
         found = f"gcc {gcc} is the host's default"
         yield case.warn("gcc", found, text, "install such a gcc as well: see the role cuda_toolkit")
@@ -88,14 +86,14 @@ def _machine(case: Case) -> Iterator[Result]:
     _, findings = driver_plan.plan_host({"facts": case.facts, "driver": case.state, "settings": plan})
     yield from ((True, finding.on(case.host)) for finding in findings)
     if gpus == "0" and case.facts["gpus"]:
-        found = f"{nvidia.describe_gpus(case.facts['gpus'])}, declared as 0"
+        found = f"{nvidia_hardware.describe_gpus(case.facts['gpus'])}, declared as 0"
         yield case.warn("GPUs", found, "none", "go on without them, or correct nvidia_gpus")
     if case.facts["virtual"] and case.facts["gpus"] and case.installs_driver:
         found = f"the host is a {case.facts['virtual']} container"
         action = "put that machine into the inventory, or " + override("driver", provider="none")
         yield case.stop("container", found, "a machine: a container uses the driver of its machine", action)
     if case.provider == "none" and case.facts["gpus"] and not case.driver_name:
-        found = f"none, for {nvidia.describe_gpus(case.facts['gpus'])}"
+        found = f"none, for {nvidia_hardware.describe_gpus(case.facts['gpus'])}"
         action = override("driver", provider="network_repo", version="...")
         if case.facts["virtual"]:
             action = "install it on the machine that has this container, and give the container its GPUs"
@@ -112,7 +110,7 @@ def _machine(case: Case) -> Iterator[Result]:
         yield case.warn("Secure Boot", "neither mokutil nor the EFI variable says whether it is on", text, action)
     kinds = {gpu["device_id"] for gpu in case.facts["gpus"]}
     if len(kinds) > 1:
-        found = nvidia.describe_gpus(case.facts["gpus"])
+        found = nvidia_hardware.describe_gpus(case.facts["gpus"])
         yield case.warn("GPUs", found, "one model in a host", "go on: the slowest GPU sets the pace of a job")
 
 
@@ -126,7 +124,7 @@ def _held(case: Case) -> Iterator[Result]:
         text = "headers that follow the kernel"
         action = f"apt-mark unhold {' '.join(headers)}, or hold the kernel as well"
         yield case.warn("packages", f"{', '.join(headers)} on hold", text, action)
-    driver = [name for name in foreign if nvidia_driver.is_driver_package(name.partition(":")[0])]
+    driver = [name for name in foreign if is_driver_package(name.partition(":")[0])]
     if driver and case.installs_driver:
         found = f"{host_list(driver)} on hold, and not by this project"
         expected = f"driver packages that can change to {case.driver_name}"
@@ -140,8 +138,8 @@ def _space(case: Case) -> Iterator[Result]:
     if case.installs_driver:
         needs.append(row["driver"]["any"])
     provider = case.toolkit["provider"]
-    name = "distro" if provider == "distro" else toolkits.release(case.toolkit["version"])
-    if provider in row["cuda"] and name not in map(toolkits.release, case.facts["cuda"]):
+    name = "distro" if provider == "distro" else cuda.release(case.toolkit["version"])
+    if provider in row["cuda"] and name not in map(cuda.release, case.facts["cuda"]):
         needs.append(row["cuda"][provider])
     free: Mapping[str, int] = case.facts["free_mib"]
     together: dict[int, Counter[str]] = {}

@@ -17,7 +17,7 @@ from ..findings.findings import Finding
 from ..software.builds import Record, State, place_findings, share_out
 from ..software.requirements import is_sha256, setting_finding
 from . import gencode
-from .hardware import describe_gpus
+from .nvidia_hardware import describe_gpus
 
 # The fields of a record, and their names in messages.
 PARTS = {"cuda": "CUDA", "nccl": "NCCL", "mpi": "Open MPI"}

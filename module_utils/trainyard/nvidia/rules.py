@@ -12,8 +12,8 @@ from ..software import mindspore
 from . import nccl_sources
 from .case import NEWEST, Case, Host, Parts, Result, Row, Rules, fetched, override, range_text, row_of, within
 from .cuda import release
-from .hardware import GENERATIONS, UNKNOWN, branch_of, number
 from .machine_rules import DRIVER_RULES, MACHINE_RULES
+from .nvidia_hardware import GENERATIONS, UNKNOWN, branch_of, number
 
 
 def _cudas(case: Case) -> list[tuple[str, str]]:

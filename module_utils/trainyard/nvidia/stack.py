@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..findings.findings import Finding, counted, host_list
-from . import hardware as nvidia
+from . import nvidia_hardware
 from .case import Host, Part, Result, Rules
 from .rules import check
 
@@ -122,11 +122,11 @@ def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any])
             base = {key: value for key, value in base.items() if key not in ("url", "sha256")}
         merged = {**base, **given}
         if part == "driver" and "version" in given and "branch" not in given:
-            merged["branch"] = nvidia.branch_of(given["version"])
+            merged["branch"] = nvidia_hardware.branch_of(given["version"])
         elif part == "driver" and "branch" in given and "version" not in given:
             merged["version"] = ""
         if part == "driver" and merged.get("version") and not merged.get("branch"):
-            merged["branch"] = nvidia.branch_of(merged["version"])
+            merged["branch"] = nvidia_hardware.branch_of(merged["version"])
         if merged:
             parts[part] = merged
     return parts, list(_wrong_parts(host, parts))
@@ -139,7 +139,7 @@ def with_flavour(parts: Parts, facts: Host, rules: Rules) -> Parts:
         return parts
     rows = {row["name"]: row for row in rules["generations"]}
     old = any(rows.get(gpu["generation"], {}).get("flavours") == ["proprietary"] for gpu in facts["gpus"])
-    before = nvidia.number(driver.get("branch", "")) < (515,) and bool(driver.get("branch"))
+    before = nvidia_hardware.number(driver.get("branch", "")) < (515,) and bool(driver.get("branch"))
     distro = driver["provider"] == "distro"
     return {**parts, "driver": {**driver, "flavour": "proprietary" if old or before or distro else "open"}}
 
@@ -242,8 +242,8 @@ def _row(node: Mapping[str, Any], parts: Parts, stops: int, warnings: int) -> tu
     result = f"does not fit: {counted(stops, 'finding')}" if stops else "fits"
     result += f", {counted(warnings, 'warning')}" if warnings else ""
     return (
-        "none, as declared" if without and not facts["gpus"] else nvidia.describe_gpus(facts["gpus"]),
-        f"{nvidia.described_os(facts)} {facts['arch']}",
+        "none, as declared" if without and not facts["gpus"] else nvidia_hardware.describe_gpus(facts["gpus"]),
+        f"{nvidia_hardware.described_os(facts)} {facts['arch']}",
         facts["kernel"]["running"],
         f"{installed} -> {target}" if target else installed,
         _version(cuda),

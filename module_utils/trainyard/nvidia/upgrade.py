@@ -18,7 +18,7 @@ from ..findings.findings import Finding, counted, host_list
 from ..findings.shapes import Each, Shape
 from ..findings.visible import visible
 from ..software.requirements import is_sha256
-from . import driver as rules
+from . import driver
 from .cuda_verify import works
 from .driver_plan import installer_arguments
 from .library import LIBRARIES
@@ -78,7 +78,7 @@ def _parts_before(entry: Entry, failed: bool) -> list[str]:
 def _has_target(node: Node, checks: Sequence[Node]) -> bool:
     state, target = node["driver"], _target(node)
     same = (state["provider"], state["version"]) == (target["provider"], target["version"])
-    healthy = not rules.check(state, node["expected"]) and not _device_errors(node, checks)
+    healthy = not driver.check(state, node["expected"]) and not _device_errors(node, checks)
     return same and not node["plan"]["step"] and healthy
 
 
@@ -136,7 +136,7 @@ def _setting_findings(settings: Node, nodes: Mapping[str, Node]) -> Iterator[Fin
         check, expected = "nvidia_driver_upgrade_serial", "a number from 1 on, or a percentage such as 25%"
         yield Finding(check, repr(settings["serial"]), expected, f"correct {check}")
     for one in settings["runfiles"]:
-        exact = rules.VERSION.fullmatch(str(one.get("version", ""))) and is_sha256(str(one.get("sha256", "")))
+        exact = driver.VERSION.fullmatch(str(one.get("version", ""))) and is_sha256(str(one.get("sha256", "")))
         if not exact or bool(one.get("file")) == bool(one.get("url")):
             check = "nvidia_driver_upgrade_runfiles"
             found = ", ".join(f"{name}: {one[name]}" for name in sorted(one)) or "an empty entry"
@@ -172,7 +172,7 @@ def _node_findings(node: Node, entry: Entry, settings: Node) -> Iterator[Finding
 
 
 def sources(runfiles: Sequence[Node]) -> list[dict[str, str]]:
-    """Return the installers for the way back as the sources of a lock, see the module software_request."""
+    """Return the installers for the way back as the sources of a lock, see site_software (step request)."""
     return [
         {
             "what": f"NVIDIA driver {one.get('version', '')}",
@@ -253,10 +253,10 @@ def settle(node: Node) -> dict[str, Any]:
     """Return `state`, `why` and `back` of a node after its installation and reboot.
 
     `node`: `driver` as it is now, `expected`, `checks`, `parts`, `failure` (why the installation stopped, or ""),
-    `findings` (the records of that failure), `reboots` (whether they are allowed), `before`, `settings`, `runfiles`,
-    `gpus`. `back` is empty for a node that stays as it is, else the result of _return_plan.
+    `findings` (the records of that failure), `reboots` (whether they are allowed), `before`, `settings`, `runfiles`.
+    `back` is empty for a node that stays as it is, else the result of _return_plan.
     """
-    found = rules.check(node["driver"], node["expected"])
+    found = driver.check(node["driver"], node["expected"])
     # Only what worked with the previous driver and does not now is an error of the new one.
     lost = {name: node["parts"].get(name, "it is no longer there") for name in _parts_before(node["before"], False)}
     errors = [*_device_errors(node, node["checks"]), *(f"{name}: {error}" for name, error in lost.items() if error)]
@@ -287,7 +287,7 @@ def _return_plan(node: Node) -> dict[str, Any]:
     if runfile:
         flavour = before["flavour"] or node["settings"]["flavour"]
         settings = {**node["settings"], "version": before["runfile"], "flavour": flavour}
-        runfile["arguments"] = installer_arguments(settings, now, bool(node["gpus"]))
+        runfile["arguments"] = installer_arguments(settings, now, bool(node["expected"]["gpus"]))
     foreign = now["provider"] not in (before["provider"], "none")
     return {
         **{name: before[name] for name in ("provider", "packages", "held", "record")},

@@ -19,7 +19,6 @@ from ..cluster.own_ssh import AUTHORIZED, KNOWN
 # WHOLE: a folder that goes if nobody uses it, and otherwise stays as it is.
 # DATA: results of jobs and data sets, which stay unless the user wants them removed.
 OWN, LINES, FOLDER, EMPTY, WHOLE, DATA = "own", "lines", "folder", "empty", "whole", "data"
-USES = (OWN, LINES, FOLDER, EMPTY, WHOLE, DATA)
 
 
 class Settings(NamedTuple):
@@ -129,12 +128,15 @@ def _of_software(settings: Settings) -> list[Place]:
     state = settings.state.rstrip("/")
     data = [f"{state}/{name}" for name in ("jobs", "data", "checkpoints")]
     folders = [settings.root, *settings.folders]
+    # Where hosts may share the folder of jobs, each has a folder of records below this one.
+    records = settings.records.rpartition("/")[0]
     own = [f"{settings.home}/.ssh/{name}" for name in (AUTHORIZED, KNOWN)] if settings.home else []
     return [
         # ssh_mesh, with the user's own key, which stays
         *(Place(path, LINES) for path in own),
         *(Place(folder, FOLDER) for folder in dict.fromkeys(folders)),
         *(Place(folder, DATA) for folder in data),
+        *([Place(records, EMPTY)] if records.startswith(f"{state}/") else ()),
         Place(state, EMPTY),
     ]
 

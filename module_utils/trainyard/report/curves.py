@@ -11,7 +11,7 @@ from typing import Any
 
 from ..findings.redaction import safe_text
 from ..findings.spans import stretches
-from ..job.run.progress import followed, not_a_number_text
+from ..job.run.logs.progress import followed, not_a_number_text
 from .plot import LEFT, RIGHT, Plot, Point, is_drawn, plot, scale
 
 Data = Mapping[str, Any]

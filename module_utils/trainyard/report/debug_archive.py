@@ -74,7 +74,7 @@ def secret_values(variables: Mapping[str, Any]) -> set[str]:
     """Return the values of secrets among variables, which their names tell; a name of a file is no secret."""
     values: set[str] = set()
     for name, value in variables.items():
-        if name == "job_events":
+        if name in ("job_events", "verify_events"):
             values.update(_of_receivers(value))
         elif name == "job_secret_env":
             values.update(_texts(value))

@@ -50,7 +50,7 @@ def _answer_lines(answer: Data | None) -> list[str]:
     return ["", *(f"  {word:5} {safe_text(said)}" for word, said in words if said)]
 
 
-def content(result: Data, plan: Data, runs: Sequence[Data]) -> dict[str, Any]:
+def drill_content(result: Data, plan: Data, runs: Sequence[Data]) -> dict[str, Any]:
     """Return what templates/report/drill.html.j2 shows; `runs` are the records that the result came from."""
     faults = {case["fault"]: case["title"] for check in result["checks"] for case in check["cases"]}
     noise = result["noise"]

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 from ..findings.findings import counted, grouped, host_list, some_of
 from ..findings.redaction import safe, safe_text
-from ..job.run import checkpoints, goodput
-from ..job.run.checkpoints import size_text as file_size
-from ..job.run.fewer_nodes import history_text, world_sizes_text
-from ..job.run.progress import clock, not_a_number_text
+from ..job.run.decide.fewer_nodes import history_text, world_sizes_text
+from ..job.run.logs.progress import clock, not_a_number_text
+from ..job.run.measure import checkpoints, goodput
+from ..job.run.measure.checkpoints import file_size
 from . import job_processes, job_stacks, job_traffic
 from .curves import curves
 from .job_text import Story, size_text
@@ -49,7 +49,7 @@ class OutputFile:
     size: int
 
 
-def content(
+def job_content(
     summary: Data, series: Series, story: Story, launch: Data, reload_s: float = 0.0, files: Sequence[OutputFile] = ()
 ) -> dict[str, Any]:
     """Return what stands in templates/report/job.html.j2. `launch` is that of plan.json, `files` are the outputs.

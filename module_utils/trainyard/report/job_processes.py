@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.spans import spans
-from ..job.run.causes import CLOCKS_S
-from ..job.run.failure import exit_text, missed, well
-from ..job.run.progress import clock
+from ..job.run.logs.causes import CLOCKS_S
+from ..job.run.logs.failures import exit_text, missed, well
+from ..job.run.logs.progress import clock
 from .text import shown
 
 Data = Mapping[str, Any]

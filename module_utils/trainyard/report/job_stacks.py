@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import counted, host_list
-from ..job.run.progress import clock
-from ..job.run.stacks import more_text
+from ..job.run.logs.progress import clock
+from ..job.run.logs.stacks import more_text
 
 Data = Mapping[str, Any]
 

@@ -15,16 +15,18 @@ from typing import Any, NamedTuple
 from ..findings.adhoc import playbook
 from ..findings.findings import connection_reason, counted, grouped, host_list
 from ..findings.spans import named_ranks
-from ..job.file import mindspore_tls as tls
+from ..job.file import mindspore_tls
 from ..job.record.events import undelivered
-from ..job.run import checkpoints, goodput, hang, kernel_messages, saving, slow_ranks
-from ..job.run import rank_connections as meeting
-from ..job.run.failure import exit_text, killed_by, missed, silent_for, silent_nodes, well
-from ..job.run.fewer_nodes import world_sizes_text
-from ..job.run.headline import advice, last_line, plain
-from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
-from ..job.run.restarts import gave_up, restart_text, went_on_text
-from ..job.run.succession import witness_texts
+from ..job.record.folder_layout import HOST, common_dir
+from ..job.run.decide.fewer_nodes import world_sizes_text
+from ..job.run.decide.restarts import gave_up, restart_text, went_on_text
+from ..job.run.lead.succession import witness_texts
+from ..job.run.logs import hang, kernel_messages
+from ..job.run.logs.failure_kinds import failure_kind
+from ..job.run.logs.failures import Words, exit_text, killed_by, missed, well
+from ..job.run.logs.headline import advice, last_line, plain
+from ..job.run.logs.progress import clock, metrics_text, not_a_number_text, progress_line
+from ..job.run.measure import checkpoints, goodput, rank_connections, saving, slow_ranks
 from . import job_traffic
 from .log_end import MAX_ERROR, error_of_log, error_of_rank, other_rank, telling_log
 from .next_step import next_step
@@ -86,22 +88,22 @@ def cause(summary: Data, job_dir: str, tail: Sequence[str] = (), log: str | None
     `tail` is the end of `log`, by default the one of `telling_log`.
     """
     failure: Data = summary.get("failure") or {}
-    if failure.get("kind") not in {*_TEXTS, *_CAUSES}:
+    kind = str(failure.get("kind"))
+    if kind not in _CAUSES and not failure_kind(failure).causes:
         return []
     host = failure.get("host", "")
     hosts = failure.get("hosts") or [host]
     ranks = [rank for node in summary["nodes"] if node["host"] in hosts for rank in node["ranks"]]
     on_node = named_ranks(ranks) if ranks else "its ranks"
-    if failure["kind"] in _TEXTS:
-        values = {**failure, "host": host, "on_node": on_node, "job_dir": job_dir}
-        return [text.format_map(values) for text in _TEXTS[failure["kind"]]]
+    if kind not in _CAUSES:
+        return _worded(summary, {"host": "", **failure}, on_node, job_dir)
     other, error = other_rank(summary, log), error_of_rank(summary, tail, log)
     if other is None:
         # A launcher without a rank to blame.
         error = error or ("" if failure.get("rank") is not None or failure.get("reason") else error_of_log(tail))
     job = _Failed(summary, failure, host, on_node, error, tail if other is None else ())
-    lines = _CAUSES[failure["kind"]](job)
-    if other is not None or (failure["kind"] == "hung" and error_of_log(tail, True)):
+    lines = _CAUSES[kind](job)
+    if other is not None or (kind == "hung" and error_of_log(tail, True)):
         error, rank = error_of_log(tail), failure.get("rank") if other is None else other
         lines.append(f"the log of rank {rank} on {_holder(summary, rank) or host} tells: {error}")
     known = advice(error) if error else ""
@@ -132,112 +134,30 @@ def _exit(job: _Failed) -> list[str]:
     return [first, *reason, *_killed(job.summary, failure, host)]
 
 
-def _silent(job: _Failed) -> list[str]:
-    nodes, since = silent_nodes(job.failure), f"no report for {silent_for(job.failure)}"
-    they_are, monitors_end, they_run, the_nodes = (
-        ("they are", "their monitors end", "they run", "nodes")
-        if job.failure.get("hosts")
-        else ("it is", "its own monitor ends", "it runs", "node")
-    )
-    return [
-        f"{nodes} with {job.on_node} went silent: {since}, so {they_are} frozen, cut off or down",
-        *([job.failure["reason"]] if job.failure.get("reason") else []),
-        f"{monitors_end} {job.on_node} as soon as {they_run} again; check the {the_nodes}, then start the job again",
-    ]
-
-
-def _excluded(job: _Failed) -> list[str]:
-    waited = f" within {job.failure['after_s']} s (job_rejoin_timeout)" if job.failure.get("after_s") else ""
-    return [
-        f"{job.host} did not pass the health check for the restart{waited}: {job.failure['reason']}",
-        "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head, and "
-        "with job_min_nodes the job goes on without it; "
-        "job_health_gate: false starts again all the same",
-    ]
-
-
-def _not_back(job: _Failed) -> list[str]:
-    roles = [node.get("role") or "" for node in job.summary["nodes"]]
+def _worded(summary: Data, failure: Data, on_node: str, job_dir: str) -> list[str]:
+    """Return the lines of a failure's kind."""
+    roles = [node.get("role") or "" for node in summary["nodes"]]
     spares_used = any(role.endswith("took its place") for role in roles) and "spare" not in roles
-    return [
-        f"{host_list(job.failure['hosts'])} did not take part in the restart within {job.failure['after_s']} s "
-        "(job_rejoin_timeout)",
-        "check the machine, then start the job again; ranks that it still runs end as soon as it runs again",
-        *(["no spare was left for it: raise job_spares where more nodes may be lost at a time"] if spares_used else []),
-        "job_min_nodes lets a job go on with fewer nodes, as long as so many are left",
-    ]
+    names = ("they_are", "monitors_end", "they_run", "machines")
+    more = ("they are", "their monitors end", "they run", "nodes")
+    silent = more if failure.get("hosts") else ("it is", "its own monitor ends", "it runs", "node")
+    words = Words(
+        failure,
+        on_node=on_node,
+        node_dir=job_dir.replace(HOST, failure["host"]),
+        waited=f" within {failure['after_s']} s (job_rejoin_timeout)" if failure.get("after_s") else "",
+        no_spare="no spare was left for it: raise job_spares where more nodes may be lost at a time" * spares_used,
+        engine=(summary.get("engine") or {}).get("kind", ""),
+        where=f"{failure['host']}: " if failure["host"] else "",
+        **dict(zip(names, silent)),
+    )
+    return [line for line in (cause.format_map(words) for cause in failure_kind(failure).causes.split("\n")) if line]
 
 
-def _engine(job: _Failed) -> list[str]:
-    where = f"{job.host}: " if job.host else ""
-    return [f"{job.summary['engine']['kind']} says: {where}{job.failure['reason']}"]
-
-
-# By the kind of the failure: lines with its fields, its host, the ranks on that, and the job's folder.
-_TEXTS: Mapping[str, Sequence[str]] = {
-    "not_joined": (
-        "{who} never joined the cluster: the scheduler waited for job_join_timeout",
-        "a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "
-        "scheduler on {host}",
-    ),
-    "gone": (
-        "the monitor of {host} ended first, and {on_node} with it",
-        "{reason}",
-        "see what killed it: journalctl -k and {job_dir}/logs/monitor_*.log on {host}",
-    ),
-    "head_silent": (
-        "head node {host} went silent: {seen_by} received no report from it for {after_s} s",
-        "every other node has ended its ranks; check the head node, then start the job again",
-    ),
-    "no_majority": (
-        "{host} was cut off from most nodes of the job for {after_s} s: {on_node} ended, as the others may go on "
-        "without it, and never two parts of a job train",
-        "no node found a majority within job_rejoin_timeout: check the network between the nodes, then start the job "
-        "again. A job_witness, or one spare more or less, makes the number of hosts odd: then one part always has a "
-        "majority",
-    ),
-    "frozen": (
-        "head node {host} was suspended for {after_s} s, and the other nodes gave it up",
-        "check the machine (suspended, paused, out of memory), then start the job again",
-    ),
-    "rebooted": (
-        "node {host} with {on_node} shut down or restarted while the job ran",
-        "see who did that: last -x, and journalctl -b -1 -e on {host}; with job_max_restarts a job goes on when the "
-        "node is back",
-    ),
-    "cannot_write": (
-        "{host} could not start its ranks again: {folder} cannot be written: {reason}",
-        "make room there, or choose another folder with trainyard_state; then start the job again",
-    ),
-    "folder_gone": (
-        "the job's folder {folder} is gone on {host}: something removed or renamed it while the job ran",
-        "its logs and the state of its processes went with it. See what did that, such as a cleanup of old files or "
-        "another user's rm; then start the job again",
-    ),
-    "held": (
-        "the devices of {host} were not free for the restart within {after_s} s (job_rejoin_timeout): {reason}",
-        "see what that is (ps -fp PID on {host}) and end it, then start the job again",
-    ),
-    "not_a_number": (
-        "no loss after checkpoint {checkpoint} was a number",
-        "an attempt from an earlier checkpoint had none either: see learning rate, mixed precision and data",
-    ),
-    "absent": (
-        "node {host} never reported to the head within {after_s} s of the start",
-        "read {job_dir}/logs/monitor_*.log on {host}, and check the firewall between the nodes",
-    ),
-    "apart": ("{reason}", "{action}"),
-    "not_started": ("{host} could not start its ranks: {text}",),
-}
 # Failures whose text depends on more than fields.
 _CAUSES: Mapping[str, Callable[[_Failed], list[str]]] = {
     "exit": _exit,
-    "silent": _silent,
-    "hung": lambda job: hang.cause(job.failure),
-    "timed_out": lambda job: hang.cause(job.failure),
-    "excluded": _excluded,
-    "not_back": _not_back,
-    "engine": _engine,
+    **dict.fromkeys(("hung", "timed_out"), lambda job: hang.cause(job.failure)),
 }
 
 
@@ -249,7 +169,7 @@ def _lost_logs(summary: Data) -> list[str]:
 def _unwritten(summary: Data, job_dir: str) -> list[str]:
     """Say where the folder of the job could not be written, so that its record has gaps."""
     hosts = grouped((node["unwritten"], node["host"]) for node in summary["nodes"] if node.get("unwritten"))
-    folder = job_dir or "the job's folder"
+    folder = common_dir(job_dir) if job_dir else "the job's folder"
     return [
         f"{host_list(found)}: {folder} could not be written ({why}); the job's record there is incomplete"
         for why, found in hosts.items()
@@ -335,7 +255,7 @@ def tell(
         tail,
         (log or telling_log(summary) or "") if tail else "",
         (_holder(summary, other_rank(summary, log)) or _where(summary)) if tail else "",
-        tls.meaning(tail) if tail else "",
+        mindspore_tls.meaning(tail) if tail else "",
         _left_over(summary, inventory),
         notes,
         next_step=("", "") if launch is None else next_step(summary, launch, tail),
@@ -352,14 +272,14 @@ def text_of(summary: Data, story: Story, run_dir: str, job_dir: str) -> str:
     about = [*story.happened, *story.progress]
     if story.tail:
         # A pod's log is no file.
-        folder = f"{job_dir}/logs/" if job_dir else ""
+        folder = f"{job_dir.replace(HOST, story.host)}/logs/" if job_dir else ""
         about.append(f"last lines of {folder}{story.log} on {story.host}:")
         about += [f"  | {line}" for line in story.tail]
         about += [story.hint] if story.hint else []
     about += [*story.left, *story.notes, *story.outputs]
     if job_dir and "engine" not in summary:
         hosts = [node["host"] for node in summary["nodes"] if not node.get("role")]
-        about.append(f"folder      {job_dir} on {host_list(hosts)}; files of the script are in its source/")
+        about.append(f"folder      {common_dir(job_dir)} on {host_list(hosts)}; files of the script are in its source/")
     about += [f"logs        {run_dir}/logs", f"summary     {run_dir}/summary.json"]
     about.append(f"report      {run_dir}/report.html")
     words, command = story.next_step
@@ -372,14 +292,14 @@ def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str
     """Say why the job ended, which ranks were slow, and how often it was started again."""
     lost = summary["loss_not_a_number"]
     lines = [not_a_number_text(lost)] if lost else []
-    lines += meeting.texts(summary["apart"]) if summary.get("apart") else []
+    lines += rank_connections.texts(summary["apart"]) if summary.get("apart") else []
     lines += cause(summary, job_dir or run_dir, tail, log) + _takeover(summary)
     lines += witness_texts(summary.get("witness_lost"))
     failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
     lines += kernel_messages.texts(summary.get("kernel") or (), failed_at)
     lines += saving.lines(summary.get("saving"), bool(summary.get("checkpoints")))
     for named in summary.get("slow_ranks") or ():
-        lines += [slow_ranks.text(named), *(f"  {line}" for line in slow_ranks.details(named))]
+        lines += [slow_ranks.slow_rank_text(named), *(f"  {line}" for line in slow_ranks.details(named))]
     if summary["max_restarts"]:
         lines.append(f"started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}")
         for restart in summary["restarts"]:

@@ -6,11 +6,11 @@ A phase is a suite, a check is a test case. An unknown check is an error, not a 
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
+from xml.etree import ElementTree
 
 from ..findings.findings import host_list
 
@@ -20,7 +20,9 @@ _ELEMENT = {"fail": "failure", "unknown": "error", "skipped": "skipped"}
 
 def junit(report: Data) -> str:
     """Write report.xml from report.json."""
-    root = ET.Element("testsuites", name=f"trainyard verify {report['cluster']}", time=str(report["elapsed_s"]))
+    root = ElementTree.Element(
+        "testsuites", name=f"trainyard verify {report['cluster']}", time=str(report["elapsed_s"])
+    )
     totals = Counter(tests=0, failures=0, errors=0, skipped=0)
     for phase in [*report["phases"], *_result(report)]:
         checks = _checks(phase)
@@ -28,15 +30,15 @@ def junit(report: Data) -> str:
         fail, unknown, skipped = (states.count(state) for state in ("fail", "unknown", "skipped"))
         numbers = {"tests": len(checks), "failures": fail, "errors": unknown, "skipped": skipped}
         began = datetime.fromtimestamp(phase["started"] or report["started"], timezone.utc)
-        suite = ET.SubElement(root, "testsuite", name=f"verify.{phase['name']}")
+        suite = ElementTree.SubElement(root, "testsuite", name=f"verify.{phase['name']}")
         suite.attrib.update({name: str(number) for name, number in numbers.items()})
         suite.attrib.update(time=str(phase["elapsed_s"] or 0), timestamp=began.strftime("%Y-%m-%dT%H:%M:%S"))
         for check in checks:
             _case(suite, phase["name"], check)
         totals.update(numbers)
     root.attrib.update({name: str(number) for name, number in totals.items()})
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def _checks(phase: Data) -> list[Data]:
@@ -54,14 +56,14 @@ def _result(report: Data) -> list[Data]:
     return [{"name": "result", "checks": [], "state": report["state"], "reason": reason, "started": 0, "elapsed_s": 0}]
 
 
-def _case(suite: ET.Element, phase: str, check: Data) -> None:
+def _case(suite: ElementTree.Element, phase: str, check: Data) -> None:
     hosts = check.get("hosts") or []
     name = f"{check['name']} on {host_list(hosts)}" if hosts else check["name"]
-    case = ET.SubElement(suite, "testcase", classname=f"verify.{phase}", name=name)
+    case = ElementTree.SubElement(suite, "testcase", classname=f"verify.{phase}", name=name)
     if check["state"] not in _ELEMENT:
         return
     words = ("found", "expected", "source", "reason", "action", "command")
     message = check.get("reason") or check.get("found") or check["state"]
-    element = ET.SubElement(case, _ELEMENT[check["state"]], message=message)
+    element = ElementTree.SubElement(case, _ELEMENT[check["state"]], message=message)
     details = [f"{word}: {check[word]}" for word in words if check.get(word)]
     element.text = "\n".join([*([f"hosts: {', '.join(hosts)}"] if hosts else []), *details])

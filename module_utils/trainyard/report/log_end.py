@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import counted
-from ..job.run import framework_log
-from ..job.run.failure import STARTED_AGAIN
-from ..job.run.headline import find, plain, went_on
+from ..job.run.logs import framework_log
+from ..job.run.logs.failures import STARTED_AGAIN
+from ..job.run.logs.headline import find, plain, went_on
 
 Data = Mapping[str, Any]
 # Upper bounds: characters of an error, ranks whose logs are searched where that of the rank that failed tells nothing.
@@ -75,8 +75,9 @@ def telling_log(summary: Data) -> str | None:
     failure = summary.get("failure") or {}
     if summary["state"] in ("succeeded", "running", "timed_out"):
         return str(summary["rank_log"]).replace("{rank}", str(failure.get("rank") or 0))
-    if failure.get("kind") == "engine" and summary["engine"]["kind"] == "slurm":
-        return "slurm.log" if summary["nodes"] else None
+    if failure.get("kind") == "engine":
+        log = {"slurm": "slurm.log", "kubernetes": "pods.log"}.get(summary["engine"]["kind"])
+        return log if summary["nodes"] else None
     if failure.get("kind") == "hung" and failure.get("rank") is None:
         return None
     if failure.get("kind") not in ("exit", "not_joined", "hung"):

@@ -23,7 +23,8 @@ _NEXT = {
     "clean.yml": ("see what is left", "playbooks/jobs.yml"),
     "debug.yml": ("attach the archive to the issue", ""),
     "remove.yml": ("install again", "site.yml"),
-    "drill.yml": ("all jobs, with their pages", "playbooks/jobs.yml"),
+    **dict.fromkeys(("drill.yml", "bisect.yml"), ("all jobs, with their pages", "playbooks/jobs.yml")),
+    "schedule.yml": ("all verifications, with their reports", "playbooks/jobs.yml"),
 }
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from ..findings.adhoc import playbook
 from ..findings.findings import host_list
 from ..findings.redaction import HIDDEN
-from ..job.run import headline
-from ..job.run.restart_rules import FILE, MEMORY, TWICE, evidence, kind_of
+from ..job.run.decide.restart_rules import FILE, MEMORY, TWICE, evidence, kind_of
+from ..job.run.logs import failure_kinds, headline
 
 Data = Mapping[str, Any]
 
@@ -28,15 +28,6 @@ _MENDS: Mapping[Any, str] = {
     headline.SETTING: "correct the setting that the error names",
     FILE: "bring the file to every node, or correct its path{at}",
     MEMORY: "give the job more memory, or make its batches smaller",
-}
-# The same for failures without an error of the program, by their kind.
-_CHECKS = {
-    **dict.fromkeys(("silent", "gone", "head_silent", "absent", "not_back", "frozen"), "check {hosts}"),
-    "hung": "read logs/stacks_*.log to see where the ranks wait, and correct that",
-    "timed_out": "raise job_timeout, or have the program go on from its last checkpoint",
-    "apart": "give the launcher of the program all nodes, as the reason above says",
-    "not_a_number": "change learning rate, precision or data",
-    "not_joined": "find out why that worker did not call init()",
 }
 
 
@@ -76,9 +67,10 @@ def _mend(summary: Data, tail: Sequence[str]) -> str:
     """Return what to do before a job that failed is launched again; "" where nothing is known."""
     failure: Data = summary.get("failure") or {}
     kind = "timed_out" if summary["state"] == "timed_out" else str(failure.get("kind") or "")
-    if kind in _CHECKS:
+    first = failure_kinds.failure_kind({"kind": kind}).next_step
+    if first:
         hosts = failure.get("hosts") or [failure.get("host") or "the node"]
-        return _CHECKS[kind].format(hosts=host_list(hosts))
+        return first.format(hosts=host_list(hosts))
     if kind not in ("exit", "engine"):
         return ""
     read = evidence("\n".join(tail))

@@ -11,8 +11,8 @@ from typing import Any
 from ..findings.adhoc import playbook
 from ..findings.findings import counted, grouped
 from ..findings.redaction import safe_text
-from ..job.record import runs as job_runs
-from ..job.run.progress import clock
+from ..job.record import job_runs
+from ..job.run.logs.progress import clock
 from .curves import together
 from .text import shown, utc
 
@@ -99,7 +99,7 @@ def job(plan: Data, summary: Data | None, line: str | None = None, *, elsewhere:
 def drills(runs: Sequence[Run], results: Mapping[str, Data]) -> list[Run]:
     """Return the runs with one row for each drill in the place of those that it consists of.
 
-    `results` are the drill.json (job/drill/result.py) by the id of the undisturbed run.
+    `results` are the drill.json (job/drill/drill_result.py) by the id of the undisturbed run.
     """
     parts = {run["job_id"] for result in results.values() for run in result["runs"]}
     rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from ..findings.checks import shown as state_text
+from ..findings import checks
 
 _SIGNS = {"pass": "\N{CHECK MARK}", "fail": "\N{BALLOT X}", "unknown": "?", "skipped": "\N{EN DASH}"}
 # States of jobs and nodes, by the state of a check that looks like them.
@@ -26,7 +26,7 @@ _LIKE = {
 def shown(state: str) -> dict[str, str]:
     """Return how a state is shown: like which one of checks (its color), its `sign` without colors, its `word`."""
     like = _LIKE.get(state, state)
-    word = state_text(state).replace("_", " ")
+    word = checks.shown(state).replace("_", " ")
     sign = "\N{BLACK CIRCLE}" if state == "running" else _SIGNS.get(like, "")
     return {"state": state, "like": like, "sign": sign, "word": word}
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -14,21 +13,6 @@ _GROUP = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
 _PART = re.compile(r"\[([^\]]*)\]|([^\[\]]+)")
 # Upper bound for the hosts of an allocation.
 MAX_HOSTS = 100_000
-
-
-# Stands for the name of the host in paths of a job whose hosts share a folder: what a host writes lies below its name.
-HOST = "@host@"
-
-
-def state_dir(shared: str, local: str) -> str:
-    """Return the folder of jobs on each host: below the name of the host in a shared folder, or a local one."""
-    return f"{shared}/hosts/{HOST}" if shared else local
-
-
-def on_host(arguments: Mapping[str, Any], host: str) -> dict[str, Any]:
-    """Return the arguments of a question with the paths of one host."""
-    text = json.dumps(arguments)
-    return dict(json.loads(text.replace(HOST, host)) if HOST in text else arguments)
 
 
 class Allocation(NamedTuple):
@@ -59,6 +43,32 @@ def of_slurm(environment: Mapping[str, str]) -> Allocation:
         _ = found.host
     except (KeyError, IndexError, ValueError) as error:
         raise ValueError(f"no step of Slurm ({error}): expected a program that srun starts") from None
+    return found
+
+
+# The variable with the number of a Job's pods, the name of its headless Service, by which their names end, how many of
+# them it needs, and how long they may take to come, in seconds.
+PODS = "TRAINYARD_PODS"
+# The file with the token by which they meet.
+TOKEN_FILE = "/trainyard/secrets/token"  # noqa: S105 (a path)
+# The port of the first pod at which they meet; and the exit status of a program that finds that its job cannot run here
+# (EX_CONFIG), which no restart mends.
+POD_PORT, UNFIT = 29400, 78
+
+
+def of_kubernetes(environment: Mapping[str, str]) -> Allocation:
+    """Return the pods of an indexed Job from the variables of one. Raises ValueError where they are none.
+
+    A pod that is lost is not replaced, so each runs once.
+    """
+    try:
+        count, name, *_ = environment[PODS].split()
+        hosts = tuple(f"{name}-{place}" for place in range(int(count)))
+        found = Allocation(hosts, int(environment["JOB_COMPLETION_INDEX"]))
+        # It must be one of them.
+        _ = found.host
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(f"no pod of a job ({error}): expected the variables of its manifest") from None
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.findings import Finding, host_list
-from .words import NAME, VERSION, fits, shown, word_findings
+from .slurm_words import NAME, VERSION, fits, shown, word_findings
 
 # The first line of a slurm.conf that the role has written starts with this.
 SIGN = "# Written by trainyard (role slurm)"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute the content of slurm.conf, gres.conf and cgroup.conf, the same for all nodes, from the facts of the nodes."""
+"""Compute the content of Slurm's files, slurm.conf among them, the same for all nodes, from the facts of the nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ..findings.findings import Finding, grouped, host_list
 from ..findings.spans import ranges
 from .change import SIGN, change_findings, node_findings
 from .confinement import confinement_findings
-from .words import ADDRESS, HOST_NAME, NAME, PATH, fits, is_whole, number, shown, word_findings
+from .slurm_words import ADDRESS, HOST_NAME, NAME, PATH, fits, is_whole, number, shown, word_findings
+from .switch_tree import lines
 
 # Name of the generic resource and path of a device file, by vendor.
 GRES = {"nvidia": ("gpu", "/dev/nvidia{index}"), "ascend": ("npu", "/dev/davinci{index}")}
@@ -162,7 +163,7 @@ def gres_of(accelerators: Mapping[str, Any]) -> tuple[str, list[int]]:
 
 
 def content(
-    settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]
+    settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]], topology: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Mapping[str, Any]], list[Finding]]:
     """Return the context of each file's template (templates/slurm/) by name, or the findings of settings and nodes.
 
@@ -189,9 +190,11 @@ def content(
         "task_plugin": task_plugin,
         # Memory for each CPU of the node with the least, in MiB.
         "memory_per_cpu": min(_share(node["hardware"]) for node in described),
+        "switches": lines(topology, [str(node["host"]) for node in nodes]) if topology else [],
         "gres_types": list(dict.fromkeys(node["gres"] for node in described if node["gres"])),
     }
-    names = ("slurm.conf", "gres.conf", *(["cgroup.conf"] if settings.confinement == "cgroup" else []))
+    others = {"cgroup.conf": settings.confinement == "cgroup", "topology.conf": of_cluster["switches"]}
+    names = ("slurm.conf", "gres.conf", *(name for name, is_needed in others.items() if is_needed))
     return dict.fromkeys(names, of_cluster), []
 
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ..findings.findings import Finding
 from .apt import reasons
-from .words import label as one_label
-from .words import source_word
+from .words import one_label, source_word
 
 
 def network_source(uri: str, key_path: str, purpose: str) -> str:

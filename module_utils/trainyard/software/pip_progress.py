@@ -23,7 +23,7 @@ _LOCAL = re.compile(r"\s*Processing (?P<file>/\S+)")
 # downloaded and unpacked, too.
 DOWNLOAD, UNPACK, COMPILE, UNPACK_PACKAGES, SET_UP, CONFIGURE, BUILD, INSTALL = range(8)
 # The record of a node (task_progress.py). `done` and `total` are bytes, or what _WORDS counts.
-RECORD = {
+INSTALLING = {
     "phase": Whole(INSTALL),
     "file": Text(250),
     "seconds": DURATION,

@@ -16,7 +16,7 @@ from .builds import of_another_kind
 from .package_index import Offered, check
 from .requirements import Pin, parse
 
-# By part of the software, as the module software_request records it.
+# By part of the software, as site_software (step request) records it.
 Requests = Mapping[str, Mapping[str, Any]]
 
 

@@ -61,7 +61,7 @@ def is_sha256(text: str) -> bool:
 
 
 def source(what: str, unless: str, variables: str, entry: Mapping[str, Any]) -> dict[str, str]:
-    """Return where a file comes from, as the module can_install takes it; a file on the controller goes first.
+    """Return where a file comes from, as site_software (step request) takes it; a file on the controller goes first.
 
     `unless` is a path that exists when it is installed, `variables` are those that name the file.
     """

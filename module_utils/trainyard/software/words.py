@@ -68,7 +68,7 @@ def source_word(text: str, what: str) -> str:
     return text
 
 
-def label(text: str) -> str:
+def one_label(text: str) -> str:
     """Return the label of a repository, which is one line. Raises WordError."""
     if not re.fullmatch(r"[^\x00-\x1f\x7f,]+", text):
         raise WordError(f"the label of the repository is {text[:200]!r}, expected one line without commas")

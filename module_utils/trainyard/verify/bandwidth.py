@@ -26,16 +26,28 @@ Node = Mapping[str, Any]
 
 FRACTION = 0.9
 # busbw = algbw x factor, of nccl-tests' doc/PERFORMANCE.md and its sources.
-_RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _ALL_BUT_ONE = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter")
 _AS_MEASURED = ("broadcast", "reduce", "sendrecv", "hypercube")
+# By collective, the busbw as a part of the rate at which a node sends to the others. NCCL works in rings; the bytes of
+# gloo and Open MPI 4.1 were counted, and a missing one depends on its algorithm. PyTorch's gloo makes a reduce_scatter
+# of an all_reduce.
+_PARTS: Mapping[str, Mapping[str, float]] = {
+    "nccl": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"), 1.0),
+    "gloo": {"all_reduce": 1.0, "all_gather": 1.0, "reduce_scatter": 0.5},
+    "mpi": {"all_reduce": 1.0, "all_gather": 1.0},
+}
+# Each rank sends to others by itself: by its share of the node's links (alltoall), or by one of them (sendrecv).
+_EXCHANGES = ("alltoall", "sendrecv")
+# An estimate, not measured here: many flows meet at one port.
+_OF_EXCHANGE = 0.75
 
-# Figures that vendors and operators report for large messages between the 8 GPUs of one machine.
+# Figures that vendors and operators report for large messages between the 8 GPUs of one machine: for all_reduce, which
+# NVLink SHARP adds up in the switch, and for others; and whether a switch joins them.
 _NVLINK_8 = (
-    (re.compile(r"\bV100\b.*\bSXM[23]\b"), "V100 SXM", 130.0),
-    (re.compile(r"\bA100\b.*\bSXM4\b"), "A100 SXM4", 235.0),
-    (re.compile(r"\bH100\b.*(?:\bSXM5\b|\bHBM3\b)"), "H100 SXM5", 480.0),
-    (re.compile(r"\bH200\b(?!.*\bNVL\b)"), "H200 SXM", 480.0),
+    (re.compile(r"\bV100\b.*\bSXM[23]\b"), "V100 SXM", 130.0, 130.0, False),
+    (re.compile(r"\bA100\b.*\bSXM4\b"), "A100 SXM4", 235.0, 235.0, True),
+    (re.compile(r"\bH100\b.*(?:\bSXM5\b|\bHBM3\b)"), "H100 SXM5", 480.0, 360.0, True),
+    (re.compile(r"\bH200\b(?!.*\bNVL\b)"), "H200 SXM", 480.0, 360.0, True),
 )
 # Cards whose only way to each other is PCIe, or a bridge between two of them. Nothing is assumed of others.
 _CARDS = re.compile(r"\b(?:PCIe|P4|P40|T4|A2|A10G?|A16|A30|A40|L2|L4|L20|L40[GS]?|RTX|GeForce|Quadro)\b", re.I)
@@ -110,7 +122,7 @@ def _pcie(gpu: Mapping[str, Any]) -> float | None:
     return lane * width if lane and width else None
 
 
-def _inside(node: Node, ranks: int) -> Figure | NoFigure:
+def _inside(node: Node, collective: str, ranks: int) -> Figure | NoFigure:
     """Return what the GPUs of one node reach among themselves."""
     gpus = list(node.get("gpus") or [])
     if not gpus:
@@ -119,10 +131,12 @@ def _inside(node: Node, ranks: int) -> Figure | NoFigure:
     if len(models) > 1:
         return NoFigure(f"{node['host']} has GPUs of {len(models)} models")
     model = next(iter(models))
-    known = next(((name, value) for pattern, name, value in _NVLINK_8 if pattern.search(model)), None)
-    if known and ranks == len(gpus) == 8:
-        return known[1], f"8 x {known[0]} over NVLink: figure for large messages"
-    if known or not _CARDS.search(model):
+    exchange = collective in _EXCHANGES
+    known = next((figure[1:] for figure in _NVLINK_8 if figure[0].search(model)), None)
+    if known and ranks == len(gpus) == 8 and (known[3] or not exchange):
+        value = known[1] if collective == "all_reduce" else known[2] * (_OF_EXCHANGE if exchange else 1)
+        return value, f"8 x {known[0]} over NVLink: figure for large messages"
+    if known or exchange or not _CARDS.search(model):
         return NoFigure(f"there is no figure for {ranks} of {len(gpus)} x {model or 'an unknown GPU'}")
     links = [_pcie(gpu) for gpu in gpus]
     slowest = min((link for link in links if link), default=None)
@@ -189,18 +203,18 @@ def from_hardware(
         return NoFigure("the nodes' hardware was not read", unread=True)
     if groups > 1:
         return NoFigure(f"{groups} groups of ranks share the hardware")
-    if collective not in _RINGS or (backend != "nccl" and collective not in ("all_reduce", "all_gather")):
-        name = f"{collective or 'a collective without a name'} over {backend or 'an unknown backend'}"
-        return NoFigure(f"how {name} uses the links depends on its algorithm")
-    if backend not in ("nccl", "gloo", "mpi"):
+    if backend not in _PARTS:
         return NoFigure(f"there are no figures for {backend or 'an unknown backend'}")
+    if collective not in _EXCHANGES and collective not in _PARTS[backend]:
+        name = f"{collective or 'a collective without a name'} over {backend}"
+        return NoFigure(f"how {name} uses the links depends on its algorithm")
     each = max(1, ranks // len(nodes))
     if len(nodes) == 1:
         if backend != "nccl":
             return NoFigure(f"inside one node {backend} uses memory or loopback, which have no rate")
-        found = [_inside(nodes[0], ranks)]
+        found = [_inside(nodes[0], collective, ranks)]
     else:
-        found = [_between(node, backend, each) for node in nodes]
+        found = [_between(node, collective, backend, each) for node in nodes]
     missing = [one for one in found if isinstance(one, NoFigure)]
     if missing:
         # A value that could have been read decides: the other hosts' hardware has no figure in any case.
@@ -213,16 +227,24 @@ def from_hardware(
     return Expected(round(least, 3), fraction, source)
 
 
-def _between(node: Node, backend: str, ranks: int) -> Figure | NoFigure:
+def _between(node: Node, collective: str, backend: str, ranks: int) -> Figure | NoFigure:
     """Return what a node can exchange with others, and not more than its GPUs among themselves."""
     ports = active_ports(node)
     if backend == "mpi" and ports:
         return NoFigure("there are no figures for MPI over RDMA")
     found = _over_rdma(node, ports, ranks) if backend == "nccl" and ports else _over_tcp(node, backend)
-    inside = _inside(node, ranks) if backend == "nccl" and ranks > 1 else NoFigure("one rank sends nothing inside")
-    if isinstance(found, NoFigure) or isinstance(inside, NoFigure):
+    if isinstance(found, NoFigure):
         return found
-    return min(found, inside, key=lambda figure: figure[0])
+    value, source = found
+    if collective in _EXCHANGES:
+        shares = ranks if collective == "alltoall" else min(ranks, len(ports)) if backend == "nccl" and ports else 1
+        found = value * _OF_EXCHANGE / shares, f"{source}; {_OF_EXCHANGE:.0%} of 1/{shares} of it for {collective}"
+    elif _PARTS[backend][collective] < 1:
+        part = _PARTS[backend][collective]
+        found = value * part, f"{source}; {part:.0%} of it for {collective} over {backend}"
+    alone = backend != "nccl" or ranks == 1
+    inside = NoFigure("nothing is sent inside") if alone else _inside(node, collective, ranks)
+    return found if isinstance(inside, NoFigure) else min(found, inside, key=lambda figure: figure[0])
 
 
 # -- baselines
@@ -230,8 +252,8 @@ def _between(node: Node, backend: str, ranks: int) -> Figure | NoFigure:
 BASELINE_SCHEMA = "trainyard-baseline-1"
 
 
-def _busbw(value: Any) -> None:
-    """GB/s above 0"""
+def _positive(value: Any) -> None:
+    """a number above 0"""
     finite(value)
     if value <= 0:
         raise ValueError(value)
@@ -239,7 +261,15 @@ def _busbw(value: Any) -> None:
 
 _BASELINES = {
     "schema": Is((BASELINE_SCHEMA,)),
-    "entries": Each({"busbw": _busbw, "bytes": int, **dict.fromkeys(("?run", "?saved"), MAYBE_TEXT)}),
+    "entries": Each(
+        {
+            "busbw": _positive,
+            "bytes": int,
+            **dict.fromkeys(("?run", "?saved"), MAYBE_TEXT),
+            "?latency_us": _positive,
+            "?latency_bytes": int,
+        }
+    ),
 }
 
 

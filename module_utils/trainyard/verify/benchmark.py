@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..findings.checks import shown
-from ..findings.findings import Finding, counted, grouped, host_list, refusal
+from ..findings.findings import Finding, counted, grouped, host_list, refusal_text
 from ..hardware.interfaces import port_name
 from ..hardware.traffic import Traffic
 from ..nvidia import nccl_tests_faults
 from ..nvidia.nccl_tests_output import Measured, Output, Rank, Row
-from . import bandwidth, transport
+from . import bandwidth, latency, transport
 
 # Collectives whose busbw is not algbw times a factor of the number of ranks alone.
 _UNEVEN = ("alltoallv", "hypercube")
@@ -206,7 +206,8 @@ def verify(output: Output, request: Request) -> dict[str, Any]:
     measured = not any(faults) and not unknowns and busbw is not None
     figure, size = _expectation(request, output, collective, backend, ranks, hosts)
     expected = figure if isinstance(figure, bandwidth.Expected) else None
-    not_compared = ""
+    key = bandwidth.baseline_key(_nodes(request, hosts), collective, backend, len(hosts), ranks)
+    not_compared, small = "", None
     compared = busbw if size is None else largest(output.rows, size)
     path = _path(output, request, backend, hosts)
     notes = [host_note, *output.notes]
@@ -219,9 +220,12 @@ def verify(output: Output, request: Request) -> dict[str, Any]:
             unknowns += [not_compared] if figure.unread else []
         else:
             faults.append(_slow(output.rows, figure, compared, size))
+        small = latency.of_benchmark(output.rows, backend, request.baselines.get(key), request.fraction)
+        faults.append(latency.slow(small))
     if len(groups) > 1:
         notes.append(f"the ranks form {len(groups)} groups: the bandwidths are those of one group of {in_group}")
-    if expected and compared is not None and compared > expected.busbw * 1.05 and expected.source != "given":
+    much = expected is not None and compared is not None and compared > expected.busbw * 1.05
+    if expected and compared is not None and much and collective == "all_reduce" and expected.source != "given":
         notes.append(
             f"{compared:.2f} GB/s is more than the {expected.busbw:.2f} expected: between two nodes NCCL's trees can, "
             "NCCL_ALGO=RING measures the network"
@@ -241,8 +245,10 @@ def verify(output: Output, request: Request) -> dict[str, Any]:
         busbw_average=None if average is None or math.isnan(average) else average,
         footer_seen=output.footer_seen,
         job_id=request.job_id,
+        key=key if measured else "",
         format=f"{output.format}{f', {output.version}' if output.version else ''}",
         expected=expected.as_dict() if expected else None,
+        latency=small,
         path=path,
         findings=list(dict.fromkeys(filter(None, [*reasons[1:], *(unknowns if any(faults) else []), *notes]))),
     )
@@ -266,7 +272,7 @@ def _record(**values: Any) -> dict[str, Any]:
     nothing = {
         "state": "fail", "reason": "", "collective": "", "backend": "", "ranks": 0, "hosts": [], "sizes": [],
         "busbw_largest": None, "busbw_average": None, "footer_seen": False, "job_id": "", "format": "",
-        "expected": None, "path": None, "baseline": "", "findings": [],
+        "expected": None, "latency": None, "path": None, "baseline": "", "key": "", "findings": [],
     }  # fmt: skip
     return {**nothing, **values}
 
@@ -305,7 +311,7 @@ def _path(output: Output, request: Request, backend: str, hosts: Sequence[str]) 
 def refused(findings: Sequence[Finding], collective: str) -> dict[str, Any]:
     """Return the record of a benchmark that could not run, as its job was refused."""
     texts = [f"{finding.check}, {finding.host}, {finding.found}" for finding in findings]
-    return _record(reason=refusal(findings), collective=collective, findings=texts)
+    return _record(reason=refusal_text(findings), collective=collective, findings=texts)
 
 
 def nodes_of(plan: Mapping[str, Any], known: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -328,6 +334,7 @@ def describe(record: Mapping[str, Any]) -> str:
     busbw = record["busbw_largest"]
     size = max((row["bytes"] for row in record["sizes"]), default=0)
     speed = "" if busbw is None else f", {busbw:.2f} GB/s at {size} bytes"
+    speed += f", {record['latency']['us']:.4g} µs for small messages" if record["latency"] else ""
     why = f"; {record['reason']}" if record["reason"] else ""
     return f"  {record['collective']}{over}, {counted(record['ranks'], 'rank')}{where}: {state}{speed}{why}"
 
@@ -344,4 +351,6 @@ def baseline_entry(record: Mapping[str, Any], saved: str) -> tuple[dict[str, Any
     if record["state"] not in ("pass", "skipped") or record["busbw_largest"] is None or record["ranks"] < 2:
         return None, record["reason"] or "nothing was measured"
     size = max(row["bytes"] for row in record["sizes"])
-    return {"busbw": record["busbw_largest"], "bytes": size, "saved": saved, "run": record["job_id"]}, ""
+    small = record.get("latency") or {}
+    times = {"latency_us": small["us"], "latency_bytes": small["bytes"]} if small else {}
+    return {"busbw": record["busbw_largest"], "bytes": size, "saved": saved, "run": record["job_id"], **times}, ""

@@ -11,11 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..findings.checks import Check
-from ..findings.findings import Finding, some_of
+from ..findings.findings import Finding, counted, some_of
+from ..findings.spans import named_ranks, numbers, ranges
 
 _LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host>\S+): (?P<values>-?\d+(?: -?\d+)*) ")
+# The cores that a rank may run on, as it says after the all-gather.
+_CORES = re.compile(r"^cores of rank (?P<rank>\d{1,9}): (?P<cores>\d{1,5}(?:,\d{1,5}){0,9999})$", re.MULTILINE)
 _MISSING = "all-gather result"
 _ACTION = "read the log of the rank; the nodes' network (job_network) and its driver are what collectives stand on"
+_UNBOUND = "look for a cpuset or CPUAffinity of the node without these cores, and for what binds ranks itself (job_env)"
 
 
 def verify(
@@ -66,13 +70,38 @@ def check(
     return Check("collectives", name, "fail", hosts, found, expected, reason, action, again)
 
 
-def refused(name: str, findings: Sequence[Finding], again: str) -> Check:
-    """Return the check of collectives that could not be tried, as the job was refused."""
+def binding(
+    name: str, hosts: Mapping[int, str], planned: Mapping[int, str], logs: Mapping[int, str], again: str
+) -> list[Check]:
+    """Check that ranks run on the cores that are `planned` for them (placement/binding.py), or on some of these.
+
+    Return no check where none are planned: a node has one domain, no devices, or job_binding is none.
+    """
+    if not planned:
+        return []
+    may: dict[int, set[int]] = {}
+    for rank in planned:
+        for line in _CORES.finditer(logs.get(rank, "")):
+            if int(line["rank"]) == rank:
+                may[rank] = set(map(int, line["cores"].split(",")))
+    wrong = [rank for rank, cores in sorted(may.items()) if not cores <= numbers(planned[rank])]
+    silent = sorted(planned.keys() - may)
+    state, reason, action = "pass", "", ""
+    if wrong:
+        texts = [f"rank {rank} may run on {ranges(may[rank])[:100]}, expected {planned[rank]}" for rank in wrong]
+        state, reason, action = "fail", "; ".join(some_of(texts, 4)), _UNBOUND
+    elif silent:
+        state, reason, action = "unknown", f"{named_ranks(silent)} printed no cores", "read the logs of these ranks"
+    subject = tuple(dict.fromkeys(hosts[rank] for rank in wrong or silent))
+    found, expected = reason or f"{counted(len(may), 'rank')} bound", "each rank on the cores next to its device"
+    return [Check("collectives", f"cores, {name}", state, subject, found, expected, reason, action, again)]
+
+
+def refused(name: str, findings: Sequence[Finding], again: str, phase: str = "collectives") -> Check:
+    """Return the check of what could not be tried, as its job was refused."""
     first = findings[0]
     reason = f"the job could not run: {first.found}, expected {first.expected}"
-    return Check(
-        "collectives", name, "fail", _hosts(findings), first.found, first.expected, reason, first.action, again
-    )
+    return Check(phase, name, "fail", _hosts(findings), first.found, first.expected, reason, first.action, again)
 
 
 def _hosts(findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from ..hardware.device_health import check_devices
 from ..hardware.gpu_rules import HARDWARE_XIDS, NO_LOG
 from ..hardware.interfaces import port_name
 from ..hardware.port_counters import Counters, growth
+from ..hardware.port_health import check_ports
 from .topology import check_topology
 
 _NICS = Rule(
@@ -170,6 +171,6 @@ def verify(
     if before is None:
         kinds = {host: name for name, hosts in groups.items() for host in hosts}
         checks = check_devices(now, groups=kinds, inventory=inventory, xids=numbers)
-        return checks + check_topology(now, kinds, inventory)
+        return checks + check_topology(now, kinds, inventory) + check_ports(now, kinds, inventory)
     earlier = {host: result["devices"] for host, result in before.items() if "devices" in result}
     return check_counters(earlier, now, allowed=allowed, inventory=inventory, xids=numbers)

@@ -8,7 +8,6 @@ nodes with another value are odd. Without such a value there is drift, but no od
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from statistics import median_low
@@ -17,6 +16,7 @@ from typing import Any
 from ..findings.adhoc import ansible, shell
 from ..findings.checks import Check
 from ..findings.findings import counted, grouped, host_list, some_of
+from ..findings.majority import usual
 from .drift_clocks import check_clocks
 from .drift_facts import ALONE, FACTS, Fact
 from .reporting_hosts import answers
@@ -46,9 +46,9 @@ def _text(key: str, value: Any) -> str:
 
 def _majority(values: Iterable[Any]) -> tuple[bool, Any]:
     """Return whether more than half have the most frequent value, and that value."""
-    counts = Counter(values)
-    value, number = counts.most_common(1)[0]
-    return number * 2 > sum(counts.values()), value
+    every = list(values)
+    most = usual(every, None)
+    return every.count(most) * 2 > len(every), most
 
 
 def _same(value: Any, usual: Any, tolerance: float) -> bool:
@@ -72,13 +72,13 @@ def _difference(
     key: str, fact: Fact, group: str, values: Mapping[str, Any], inventory: str
 ) -> tuple[str, Check | None]:
     """Return the usual value as text, and the check of hosts that differ, None where they agree."""
-    decided, usual = _majority(values.values())
+    decided, most = _majority(values.values())
     numbers = [value for value in values.values() if isinstance(value, (int, float))]
     if fact.tolerance and len(numbers) == len(values):
         # Numbers that lie close together agree, even if no two are equal.
-        decided, usual = True, median_low(numbers)
-    odd = {host: value for host, value in values.items() if not _same(value, usual, fact.tolerance)}
-    text = _text(key, usual)
+        decided, most = True, median_low(numbers)
+    odd = {host: value for host, value in values.items() if not _same(value, most, fact.tolerance)}
+    text = _text(key, most)
     if not odd:
         return text, None
     voters = counted(len(values), "node") + (f" with {group}" if group else "")
@@ -149,14 +149,14 @@ def _check_environment(name: str, nodes: Sequence[Node], inventory: str) -> Chec
     check = partial(drift, f"environment {name}")
     if len(nodes) < 2:
         return check("skipped", reason=ALONE)
-    decided, most = _majority(tuple(sorted(each.items())) for each in packages.values())
-    usual = dict(most)
-    odd = [host for host in packages if packages[host] != usual]
+    decided, pairs = _majority(tuple(sorted(each.items())) for each in packages.values())
+    most = dict(pairs)
+    odd = [host for host in packages if packages[host] != most]
     if not odd:
-        return check("pass", found=counted(len(usual), "equal package"), source=counted(len(nodes), "node"))
+        return check("pass", found=counted(len(most), "equal package"), source=counted(len(nodes), "node"))
     action = "install it anew on the odd nodes: run site.yml, or the role that makes it"
     if decided:
-        found = _by_text({host: _package_difference(packages[host], usual) for host in odd})
+        found = _by_text({host: _package_difference(packages[host], most) for host in odd})
         expected, source = f"as on the other {len(nodes) - len(odd)}", f"majority of {counted(len(nodes), 'node')}"
         reason = f"{'has' if len(odd) == 1 else 'have'} other packages"
     else:

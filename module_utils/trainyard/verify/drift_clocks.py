@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from ..cluster.clocks import apart as clocks_apart
+from ..cluster.clocks import clocks_apart
 from ..findings.adhoc import ansible
 from ..findings.checks import Check
 from ..findings.findings import some_of

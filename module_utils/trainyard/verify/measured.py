@@ -7,13 +7,17 @@ A benchmark is the record that benchmark.verify() returns; stragglers are what s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..findings.checks import Check
 from ..findings.findings import counted
+from . import latency
 
 Record = Mapping[str, Any]
+# The part that a bandwidth loses over a soak before it counts; messages that processors carry wait for other programs.
+FALL, FALL_CPU = 0.1, 0.5
 
 
 def size_text(size: int) -> str:
@@ -47,14 +51,21 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
         largest = max(size["bytes"] for size in record["sizes"])
         speed = f"busbw {record['busbw_largest']:.2f} GB/s at {size_text(largest)}"
         found = f"{speed} over {counted(record['ranks'], 'rank')}"
+        small = record.get("latency")
+        found += f", {small['us']:.4g} µs up to {size_text(small['bytes'])}" if small else ""
         found += f", saved as the baseline in {record['baseline']}" if record.get("baseline") else ""
     expected, source = ("the bandwidth that is saved as the baseline", "saved by this run") if saved else ("", "")
     figure = record.get("expected")
     if figure:
         expected = f"at least {figure['gate']:.2f} GB/s, {figure['fraction']:.0%} of {figure['busbw']:.2f}"
         source = figure["source"]
+    if (small := record.get("latency")) and small["limit_us"] is not None:
+        expected += f", and {latency.most(small)}" if expected else latency.most(small)
     reason = "" if saved else record["reason"]
     data = {"job_id": record.get("job_id", ""), "busbw_largest": record["busbw_largest"]}
+    if record["busbw_largest"]:
+        figures = {f"busbw of {name}": {hosts[0] if hosts else "": record["busbw_largest"]}}
+        data |= {"figures": figures, "fall": FALL if record["backend"] in ("nccl", "hccl") else FALL_CPU}
     check = partial(Check, "bandwidth")
     checks = [check(name, state, hosts, found, expected, reason, _ACTIONS.get(state, ""), again, source, data)]
     path = record.get("path")
@@ -97,4 +108,9 @@ def straggler_checks(stragglers: Record, again: str) -> list[Check]:
         elif state == "skipped":
             action = next((str(node["action"]) for node in stragglers["nodes"] if node["state"] == "skipped"), "")
         checks.insert(0, check(state, found=found, reason=reason, action=action, command=again))
+    figures = {"bandwidth with others": {node["host"]: node["score"] for node in stragglers["nodes"] if node["score"]}}
+    figures |= {"bandwidth of pairs": {"": median}} if median else {}
+    checks[0] = replace(checks[0], data={**checks[0].data, "figures": figures, "fall": FALL})
+    small = stragglers.get("latency")
+    checks += [latency.pair_check(small, again)] if small and not small["slow"] else []
     return checks

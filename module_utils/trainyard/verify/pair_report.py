@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings.checks import shown, worst
-from ..findings.findings import Finding, counted, grouped
-from ..findings.findings import refusal as refusal_text
-from . import stragglers
+from ..findings.findings import Finding, counted, grouped, refusal_text
+from . import latency, stragglers
 from .straggler_limits import Limits
 
 Measurement = dict[str, Any]
@@ -87,8 +86,9 @@ def verify(
         for rail in sorted(by_rail)
     }
     rails = list(each)
+    small = latency.of_pairs(measurements)
     if len(each) == 1:
-        return next(iter(each.values()))
+        return latency.name_slow(next(iter(each.values())), small)
     state = worst(checked["state"] for checked in each.values())
     decisive = next(rail for rail in rails if each[rail]["state"] == state)
     nodes = []
@@ -104,7 +104,7 @@ def verify(
         where = f"on device {', '.join(bad)} of {len(rails)}: " if node_state in ("fail", "unknown") else ""
         nodes.append({**node, "reason": f"{where}{node['reason']}" if node["reason"] else "", "rail": rail})
     reason = each[decisive]["reason"]
-    return {
+    joined = {
         **each[decisive],
         "state": state,
         "reason": f"on device {decisive}: {reason}" if reason and state in ("fail", "unknown") else reason,
@@ -114,6 +114,7 @@ def verify(
         "pairs": [pair for checked in each.values() for pair in checked["pairs"]],
         "rails": {str(rail): {key: each[rail][key] for key in ("state", "reason", "median", "gate")} for rail in rails},
     }
+    return latency.name_slow(joined, small)
 
 
 def refusal(checked: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
@@ -128,6 +129,7 @@ def describe(checked: Mapping[str, Any]) -> str:
     median, gate = checked["median"], checked["gate"]
     speed = f", median {median:.2f} GB/s, gate {gate:.2f}" if median and gate else ""
     measured = counted(len(checked["pairs"]), "measurement")
+    speed += f", {checked['latency']['us']:.4g} µs for small messages" if checked.get("latency") else ""
     lines = [f"  pairs: {shown(checked['state'])}, {measured}{speed}; {checked['reason']}".rstrip("; ")]
     lines += [
         f"    {node['host']}  {node['state']}, confidence {node['confidence']:.0%}: {node['reason']}"

@@ -22,6 +22,7 @@ _NO_PYTORCH = (
     "pairs need PyTorch on every node: add pytorch to trainyard_frameworks and run site.yml, or name an environment "
     "that has it (pair_venv)"
 )
+_NO_MEASURING = "devices need PyTorch or MindSpore: add pytorch or mindspore to trainyard_frameworks and run site.yml"
 
 
 def phase_outcome(checks: Sequence[Mapping[str, Any]] | None, phase: str, skipped: str, again: str) -> dict[str, Any]:
@@ -80,17 +81,23 @@ def job_hosts(
     """Return which hosts take part in the jobs of which phase: none of a phase that is not requested or does not apply.
 
     `usable` are those that jobs can use, `answers` the facts of all nodes. `collectives` has the hosts by
-    framework, `inside` those with several GPUs; `no_pairs` says why no pairs are measured, `backend` is that over all.
+    framework, `inside` those with several GPUs; `no_pairs` and `no_compute` say why no pairs or devices are measured,
+    `measuring` with which framework, `backend` is that over all.
     """
     several = list(usable) if len(usable) > 1 else []
     no_pairs = "" if "pytorch" in frameworks or pair_venv else _NO_PYTORCH
     # A pair is measured apart from all others, also from their failures, as ranks of one mpirun are not.
     no_pairs = no_pairs if several else "there are no two nodes that jobs can use"
+    measuring = next((name for name in ("pytorch", "mindspore") if name in frameworks), "")
+    no_compute = "no node is left that jobs can use" if not usable else "" if measuring else _NO_MEASURING
     devices = {host: answers[host].get("devices") or {} for host in usable}
     accelerated = any((found.get("vendor") or "none") != "none" for found in devices.values())
     of_frameworks = [name for name in _FRAMEWORKS_ALWAYS if name in frameworks]
     of_frameworks += ["mpi"] if "openmpi" in frameworks else []
     return {
+        "compute": list(usable) if "compute" in phases and not no_compute else [],
+        "no_compute": no_compute,
+        "measuring": measuring,
         "collectives": {name: list(usable) for name in of_frameworks} if "collectives" in phases else {},
         "bandwidth": several if "bandwidth" in phases else [],
         "inside": [host for host in usable if "bandwidth" in phases and len(devices[host].get("gpus") or ()) > 1],

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..cluster.ssh_logins import partners
-from ..findings.adhoc import ansible, arguments, shell
+from ..findings.adhoc import playbook, shell
 from ..findings.checks import Check
 from ..findings.findings import counted, grouped, some_of
 from .reach_names import check_addresses, check_names
@@ -32,13 +32,16 @@ class Failure(NamedTuple):
 
 
 def suspects(
-    failures: Iterable[Failure], hosts: Sequence[str], partners_each: int | None = None
+    failures: Iterable[Failure],
+    hosts: Sequence[str],
+    partners_each: int | None = None,
+    tried: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[list[str], list[Failure]]:
     """Return hosts that explain failures of several others, and the failures that none of them explains.
 
     A host explains failures if more than half of its tries fail, in either direction. The host with the most failures
     is taken first, again and again. If there are only two hosts, none explains a failure. `partners_each` is the number
-    of others with which each host was tried, None for all.
+    of others with which each host was tried, None for all; or `tried` has those others by host.
     """
     failures = list(failures)
     partners = _partners_of(failures)
@@ -46,10 +49,12 @@ def suspects(
     odd: list[str] = []
     while partners:
         others = len(hosts) - len(odd) - 1
-        tried = others if partners_each is None else min(others, partners_each)
-        worst = max(partners, key=lambda host: (len(partners[host]), order.get(host, -1)))
-        if len(partners[worst]) < 2 or len(partners[worst]) * 2 <= tried:
+        most = others if partners_each is None else min(others, partners_each)
+        counts = {host: most if tried is None else len(set(tried[host]).difference(odd)) for host in partners}
+        bad = [host for host, failed in partners.items() if len(failed) >= 2 and len(failed) * 2 > counts[host]]
+        if not bad:
             break
+        worst = max(bad, key=lambda host: (len(partners[host]), order.get(host, -1)))
         odd.append(worst)
         _leave_out(partners, worst)
     explained = set(odd)
@@ -164,7 +169,7 @@ def check_pairs(
 def check_ssh(
     results: Mapping[str, Mapping[str, Any]], user: str, inventory: str = "", by: Mapping[str, str] | None = None
 ) -> list[Check]:
-    """Check the results of ssh_reach, by host; `by` has what others reach each host by, if not by its name."""
+    """Check which hosts log in to which, by host; `by` has what others reach each host by, if not by its name."""
     good, bad = answers(results, "row")
     targets = {host: (by or {}).get(host, host) for host in results}
     names = {target: host for host, target in targets.items()}
@@ -177,9 +182,7 @@ def check_ssh(
         "ssh",
         f"{user} logs in from every node to every other",
         "run site.yml (role ssh_mesh) on all nodes; sshd's journal on HOST says why (journalctl -t sshd)",
-        lambda host: ansible(
-            [host], inventory, "ssh_reach", arguments(host=host, nodes=list(targets.values()), user=user), become=True
-        ),
+        lambda _: playbook("playbooks/verify.yml", inventory, {"verify_phases": ["reach"]}),
         partners(len(results), max((len(result["row"]) for result in good.values()), default=0)),
     )
     return check_pairs(way, failures, list(results), bad, sum(int(result["logins"]) for result in good.values()))
@@ -236,7 +239,7 @@ def verify(
     `results` are their facts, `logins` None where ssh is not tested. Returns the checks; the hosts that answer, have an
     address on the job network, and reach each other over it; and for the report each host with its address and facts.
     """
-    good, _ = answers(results, "facts")
+    good, _ = answers(results, "network")
     checks = check_answers({host: results[host] for host in results if host not in good}, list(results), inventory)
     checks += check_addresses({host: good[host]["network"] for host in good}, network)
     able = [host for host in good if good[host]["network"]["address"]]
@@ -252,5 +255,13 @@ def verify(
         checks += check_ssh({host: logins.get(host, {}) for host in good}, user, inventory, by)
     silent = {"network": {"address": ""}, "facts": {}}
     known = [(host, good.get(host, silent)) for host in results]
-    nodes = [{"host": host, "address": node["network"]["address"], "facts": node["facts"]} for host, node in known]
+    nodes = [
+        {
+            "host": host,
+            "hostname": node.get("hostname"),
+            **{name: node["network"].get(name) for name in ("address", "switch", "fabric")},
+            "facts": node["facts"],
+        }
+        for host, node in known
+    ]
     return checks, able, nodes

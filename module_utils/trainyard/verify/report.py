@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..cluster import switches
 from ..findings.adhoc import playbook
 from ..findings.checks import EXIT_CODES, MADE, Check, outcomes, worst
 from ..findings.findings import counted, grouped, host_list, some_of
@@ -16,8 +17,9 @@ from ..findings.redaction import safe
 from ..findings.shapes import MAYBE_NUMBER, TIME, Each, Is, Shape, misfit
 from ..findings.state_format import NEWER
 from ..findings.visible import one_line
-from ..job.run.progress import clock
+from ..job.run.logs.progress import clock
 from .measured import benchmark_checks, straggler_checks
+from .past_reports import offender_text, offenders
 
 Data = Mapping[str, Any]
 
@@ -29,6 +31,9 @@ _BENCHMARK = {
     "ranks": int,
     "hosts": [str],
     "sizes": [{"bytes": int, "out_of_place": _TIMING, "in_place": _TIMING}],
+    **dict.fromkeys(("?state", "?key"), str),
+    "?busbw_largest": MAYBE_NUMBER,
+    "?latency": ({"us": float, "bytes": int}, type(None)),
 }
 _STRAGGLERS = {"?spread": MAYBE_NUMBER, "median": MAYBE_NUMBER, "nodes": [{"host": str, "score": MAYBE_NUMBER}]}
 # The parts of a report that are read again.
@@ -42,15 +47,20 @@ SHAPE: Shape = {
     "phases": [{"name": str, "checks": [_CHECK]}],
     "benchmarks": [_BENCHMARK],
     "stragglers": (_STRAGGLERS, type(None)),
+    "?topology": (switches.SHAPE, type(None)),
     "versions": Each(object),
 }
 # Where to begin when several phases failed: a node that cannot be reached explains all that follows, a fault that a
 # device itself counts explains its bandwidth, and the bandwidth of all explains nothing.
-FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collectives", "bandwidth", "counters")
+FIRST_PHASES = (
+    "reach", "devices", "compute", "storage", "stragglers", "software", "drift", "collectives", "bandwidth", "counters",
+)  # fmt: skip
 # At most this many checks that did not pass are written on the terminal; the page has all of them.
 MAX_CHECKS = 20
 # At most this many reasons are given for what does not apply in a phase, each with so many names of checks.
 MAX_REASONS, MAX_NAMED = 4, 6
+# At most this many repeat offenders are named on terminal and page.
+MAX_OFFENDERS = 8
 
 
 def unreadable(report: Any) -> str:
@@ -77,22 +87,28 @@ def build(
     versions: Data,
     group_by: str = "",
     groups: Data | None = None,
+    earlier: Iterable[Data] = (),
+    soak: Data | None = None,
+    topology: Data | None = None,
 ) -> dict[str, Any]:
     """Build report.json from what the phases found.
 
-    `not_asked` are phases that were not requested. `groups` has the value of the host variable `group_by` by host. A
-    phase's state is the worst of its checks, and of the state that it gives itself. Benchmarks and stragglers without
-    a check in their phases become checks, so that they count. Raises TypeError or ValueError for a check that is none.
+    `not_asked` are phases that were not requested. `groups` has the value of the host variable `group_by` by host;
+    `earlier` are reports of this cluster, `soak` is the record of soak.py. Without a given `topology` it is the one
+    that nodes or pairs show. A phase's state is the worst of its checks, and of the state that it gives itself.
+    Benchmarks and stragglers without a check in their phases become checks, so that they count. Raises TypeError or
+    ValueError for a check that is none.
     """
     benchmarks = [safe(record) for record in benchmarks]
-    stragglers = safe(stragglers) if stragglers else None
+    stragglers = dict(safe(stragglers)) if stragglers else None
+    measured, nodes = stragglers.pop("topology", None) if stragglers else None, list(nodes)
     again = playbook("playbooks/verify.yml", inventory)
     checked = _with_records([_phase(phase) for phase in phases], benchmarks, stragglers, again)
     checks = [check for phase in checked for check in phase["checks"]]
     # A verification in which no check was made verifies nothing.
     states = [phase["state"] for phase in checked if phase["state"] in MADE]
     state = worst(states) if states else "unknown"
-    return {
+    made = {
         "schema": SCHEMA,
         "id": safe(report_id),
         "cluster": safe(cluster),
@@ -117,9 +133,13 @@ def build(
         "coverage": _coverage(checked, not_asked),
         "benchmarks": benchmarks,
         "stragglers": stragglers,
+        "topology": safe(topology or switches.of_nodes(nodes) or measured),
         "versions": safe(versions),
         "commands": _commands(checks),
+        "soak": safe(soak) if soak else None,
     }
+    made["offenders"] = offenders([*earlier, made])
+    return made
 
 
 def _coverage(phases: Sequence[Data], not_asked: Iterable[str]) -> dict[str, Any]:
@@ -258,8 +278,9 @@ def sentence(report: Data) -> str:
 
 def headline(report: Data) -> str:
     """Say the result in a line: what, how long, how many nodes and checks."""
-    nodes = counted(len(report["hosts"]), "node")
-    return f"{sentence(report)} {counts(report)} on {nodes} in {clock(report['elapsed_s'])}."
+    nodes, soak = counted(len(report["hosts"]), "node"), report["soak"]
+    often = f", {counted(soak['repetitions'], 'repetition')}" if soak else ""
+    return f"{sentence(report)} {counts(report)} on {nodes} in {clock(report['elapsed_s'])}{often}."
 
 
 def counts(report: Data) -> str:
@@ -282,6 +303,9 @@ def terminal_text(report: Data, run_dir: str) -> str:
     if first:
         lines += _block("first", first_text(first), indent=2) + _block("", first["action"], indent=2)
     lines += [f"  {word:<15} {phases}" for word, phases in left_out(report)]
+    lines += [f"  {'again and again':<15} {offender_text(each)}" for each in report["offenders"][:MAX_OFFENDERS]]
+    if (report["topology"] or {}).get("switches"):
+        lines.append(f"  {'topology':<15} {switches.text(report['topology'])}")
     lines.append("")
     numbers = [outcomes(check["state"] for check in phase["checks"]) for phase in report["phases"]]
     width = max((len(phase["name"]) for phase in report["phases"]), default=0)

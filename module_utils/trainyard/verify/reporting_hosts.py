@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..cluster import unreachable
 from ..cluster.unreachable import REPAIR, cause
-from ..cluster.unreachable import reason as failure_reason
 from ..findings.adhoc import ansible
 from ..findings.checks import Check
 from ..findings.findings import grouped
@@ -19,7 +19,9 @@ NOBODY = "no node could take part"
 def answers(results: Mapping[str, Mapping[str, Any]], key: str) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
     """Split results by host: those whose module returned `key`, and why the others did not."""
     good = {host: result for host, result in results.items() if key in result}
-    bad = {host: failure_reason(result) or "it was not asked" for host, result in results.items() if host not in good}
+    bad = {
+        host: unreachable.reason(result) or "it was not asked" for host, result in results.items() if host not in good
+    }
     return good, bad
 
 
@@ -38,7 +40,7 @@ def check_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str],
             action = why.action
         command = ansible(group, inventory, "ansible.builtin.ping", become=why.check == "become")
         checks.append(check("fail", tuple(group), found, expected, reason, action, command))
-    broken = {host: failure_reason(silent[host]) for host, why in causes.items() if not why}
+    broken = {host: unreachable.reason(silent[host]) for host, why in causes.items() if not why}
     reasons = {host: text or "it was left out by an earlier step" for host, text in broken.items()}
     for found, group in by_reason(reasons).items():
         unread, action = "it answers, but its facts could not be read", "run the command and read its message"

@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..cluster.ssh_mesh import parse_duration
 from ..findings.findings import Finding
 from ..job.launchers import LAUNCHERS
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv")
 BACKENDS = ("auto", "nccl", "gloo", "hccl", "mpi")
+# The phases that a soak repeats, but for the counters.
+MEASURING = ("compute", "storage", "collectives", "bandwidth", "stragglers")
 FRAMEWORKS = ("pytorch", "mindspore", "oneflow", "mpi")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -56,6 +59,14 @@ def _launcher(value: Any) -> str:
     return "" if value == "" else _one_of(*LAUNCHERS)(value)
 
 
+def _duration(value: Any) -> str:
+    try:
+        return "" if value == "" or 0 < parse_duration(str(value)) <= _MOST_S else _DURATION
+    except ValueError:
+        return _DURATION
+
+
+_MOST_S, _DURATION = 30 * 86400, "a duration up to 30d such as 90m, 2h or 1d12h"
 _GBPS = _between(0, 1e6, "GB/s, or 0 where nothing is expected")
 _SHARE = _between(1e-9, 1, "a number above 0, at most 1")
 RULES: Mapping[str, Rule] = {
@@ -83,6 +94,7 @@ RULES: Mapping[str, Rule] = {
     "check_launcher": _launcher,
     "check_nodes": _at_least(0),
     "check_timeout": _at_least(1),
+    "verify_soak": _duration,
 }
 
 
@@ -95,5 +107,8 @@ def findings(given: Mapping[str, Any]) -> list[Finding]:
         wrong.append(("benchmark_min_bytes", both, "at most benchmark_max_bytes"))
     if given.get("benchmark_within") == "node" and given.get("benchmark_backend") == "mpi":
         wrong.append(("benchmark_within", "node, with benchmark_backend mpi", "cluster, as mpi spans all nodes"))
+    if given.get("verify_soak") and not set(MEASURING) & set(given.get("verify_phases", MEASURING)):
+        phases = ", ".join(given["verify_phases"])
+        wrong.append(("verify_soak", f"with verify_phases {phases}", f"a phase that measures: {', '.join(MEASURING)}"))
     action = "correct {}, or leave it out"
     return [Finding(name, found, expected, action.format(name)) for name, found, expected in wrong if expected]

@@ -27,7 +27,7 @@ MAX_MEASUREMENTS = 6
 # A first estimate of what is healthy: nodes whose best pair is this near to the fast ones show how fast healthy is.
 _NEARLY = 0.85
 # The standard deviation of a normal distribution in median absolute deviations.
-_SIGMA = 1.4826
+SIGMA = 1.4826
 # From this many pairs of healthy nodes they make a round its own yardstick; fewer say less than all rounds together.
 _OWN_YARDSTICK = 8
 # No network is quieter: with fewer decimals, or few measurements, the spread that is found may be 0.
@@ -214,13 +214,13 @@ def _yardstick(nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limit
     if not off:
         return median, 0.0
     # Slow ways between healthy nodes are few: the median does not see them.
-    return median, _SIGMA * statistics.median(off) * (1 + 4 / len(off))
+    return median, SIGMA * statistics.median(off) * (1 + 4 / len(off))
 
 
 def _center(values: Sequence[float]) -> tuple[float, float]:
     """Return the median, and the relative standard deviation by the median distance from it."""
     middle = statistics.median(values)
-    return middle, _SIGMA * statistics.median([abs(value - middle) for value in values]) / middle
+    return middle, SIGMA * statistics.median([abs(value - middle) for value in values]) / middle
 
 
 def _collect_values(nodes: Sequence[_Node], samples: Sequence[_Sample], gate: float) -> set[int]:

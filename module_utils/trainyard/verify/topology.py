@@ -13,6 +13,7 @@ from typing import Any
 
 from ..findings.checks import Check
 from ..findings.findings import counted, grouped, some_of
+from ..findings.majority import usual
 from ..hardware.device_checks import Reading, Rule
 from ..hardware.interfaces import natural_order
 
@@ -34,11 +35,11 @@ def _odd(nodes: Mapping[str, Mapping[tuple[str, str], str]]) -> dict[str, list[s
     bad: dict[str, list[str]] = {}
     for pair in sorted({pair for pairs in nodes.values() for pair in pairs}, key=lambda each: natural_order(str(each))):
         ways = {host: pairs.get(pair, "missing") for host, pairs in nodes.items()}
-        way, votes = Counter(ways.values()).most_common(1)[0]
-        usual = way if votes * 2 > len(ways) else ""
+        most = usual(ways.values(), "")
+        most = most if 2 * [*ways.values()].count(most) > len(ways) else ""
         for host, own in ways.items():
-            if own != usual and len(set(ways.values())) > 1:
-                others = f", {usual} on most" if usual else ", and no way that most have"
+            if own != most and len(set(ways.values())) > 1:
+                others = f", {most} on most" if most else ", and no way that most have"
                 bad.setdefault(host, []).append(f"{pair[0]} to {pair[1]} {own}{others}")
     return {host: some_of(texts, _MAX_PAIRS) for host, texts in bad.items()}
 

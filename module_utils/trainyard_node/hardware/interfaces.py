@@ -15,7 +15,17 @@ import socket
 import struct
 from pathlib import Path
 
-from ...trainyard.hardware import interfaces as parse
+from ...trainyard.hardware.interfaces import (
+    Interface,
+    Networks,
+    RdmaPort,
+    is_representor,
+    natural_order,
+    parse_ip_address,
+    parse_nccl_conf,
+    parse_rate,
+    parse_state,
+)
 from ...trainyard.hardware.tool_text import number
 from ..machine.tree import Tree
 
@@ -55,9 +65,9 @@ def _addresses_without_ip(tree: Tree, problems: list[str]) -> dict[str, list[str
     return addresses
 
 
-def _interfaces_from_sysfs(tree: Tree, problems: list[str]) -> list[parse.Interface]:
+def _interfaces_from_sysfs(tree: Tree, problems: list[str]) -> list[Interface]:
     addresses = _addresses_without_ip(tree, problems)
-    interfaces: list[parse.Interface] = []
+    interfaces: list[Interface] = []
     for name in tree.names("/sys/class/net"):
         folder = f"/sys/class/net/{name}"
         try:
@@ -80,11 +90,11 @@ def _interfaces_from_sysfs(tree: Tree, problems: list[str]) -> list[parse.Interf
     return interfaces
 
 
-def _interfaces(tree: Tree, problems: list[str]) -> list[parse.Interface]:
+def _interfaces(tree: Tree, problems: list[str]) -> list[Interface]:
     outcome = tree.command("ip.address", ["ip", "-json", "address"], 10)
-    interfaces: list[parse.Interface] = []
+    interfaces: list[Interface] = []
     if outcome is not None and outcome.status == 0:
-        interfaces, wrong = parse.parse_ip_address(outcome.output)
+        interfaces, wrong = parse_ip_address(outcome.output)
         problems.extend(wrong)
     if not interfaces:  # no iproute2, or a busybox `ip` that knows no -json
         interfaces = _interfaces_from_sysfs(tree, problems)
@@ -95,13 +105,13 @@ def _interfaces(tree: Tree, problems: list[str]) -> list[parse.Interface]:
         if interface["kind"] != "loopback":
             kinds = (("bridge", "bridge"), ("bonding", "bond"), ("device", "physical"))
             interface["kind"] = next((kind for name, kind in kinds if tree.exists(f"{folder}/{name}")), "virtual")
-    return sorted(interfaces, key=lambda interface: parse.natural_order(interface["name"]))
+    return sorted(interfaces, key=lambda interface: natural_order(interface["name"]))
 
 
 def _netdev(tree: Tree, device: str, port: int) -> str | None:
     # Entries of unused GIDs cannot be read (EINVAL); InfiniBand ports have none at all.
     gid_netdevs = f"/sys/class/infiniband/{device}/ports/{port}/gid_attrs/ndevs"
-    for gid in sorted(tree.names(gid_netdevs), key=parse.natural_order):
+    for gid in sorted(tree.names(gid_netdevs), key=natural_order):
         netdev = tree.text(f"{gid_netdevs}/{gid}")
         if netdev:
             return netdev
@@ -110,20 +120,20 @@ def _netdev(tree: Tree, device: str, port: int) -> str | None:
         name
         for name in tree.names(folder)
         if (tree.number(f"{folder}/{name}/dev_port") or 0) == port - 1
-        and not parse.is_representor(tree.text(f"{folder}/{name}/phys_port_name") or "")
+        and not is_representor(tree.text(f"{folder}/{name}/phys_port_name") or "")
     ]
     # Partitions (ib0.8001) hang on the same port as their parent, whose name is the shortest.
     return min(children, key=lambda name: (len(name), name)) if children else None
 
 
-def _rdma_ports(tree: Tree, problems: list[str]) -> list[parse.RdmaPort]:
-    ports: list[parse.RdmaPort] = []
-    for device in sorted(tree.names("/sys/class/infiniband"), key=parse.natural_order):
+def _rdma_ports(tree: Tree, problems: list[str]) -> list[RdmaPort]:
+    ports: list[RdmaPort] = []
+    for device in sorted(tree.names("/sys/class/infiniband"), key=natural_order):
         numbers = [number(name) or 0 for name in tree.names(f"/sys/class/infiniband/{device}/ports")]
         for port in sorted(port for port in numbers if port > 0):
             folder = f"/sys/class/infiniband/{device}/ports/{port}"
-            state = parse.parse_state(tree.text(f"{folder}/state") or "")
-            physical = parse.parse_state(tree.text(f"{folder}/phys_state") or "")
+            state = parse_state(tree.text(f"{folder}/state") or "")
+            physical = parse_state(tree.text(f"{folder}/phys_state") or "")
             if state is None:
                 problems.append(f"RDMA port {device}:{port}: its state cannot be read from {folder}/state")
             ports.append(
@@ -132,7 +142,7 @@ def _rdma_ports(tree: Tree, problems: list[str]) -> list[parse.RdmaPort]:
                     "port": port,
                     "state": state,
                     "physical_state": physical,
-                    "rate_gbps": parse.parse_rate(tree.text(f"{folder}/rate") or ""),
+                    "rate_gbps": parse_rate(tree.text(f"{folder}/rate") or ""),
                     "link_layer": tree.text(f"{folder}/link_layer"),
                     "netdev": _netdev(tree, device, port),
                     "active": state == "ACTIVE" and physical in (None, "LinkUp"),
@@ -154,11 +164,11 @@ def _nccl_conf(tree: Tree, user: str | None) -> tuple[list[str], dict[str, str]]
         if not path or not tree.exists(path):
             continue
         files.append(path)
-        settings.update(parse.parse_nccl_conf(tree.text(path) or ""))
+        settings.update(parse_nccl_conf(tree.text(path) or ""))
     return files, settings
 
 
-def read_networks(tree: Tree, user: str | None = None) -> parse.Networks:
+def read_networks(tree: Tree, user: str | None = None) -> Networks:
     """Return the networks of the machine; user is whose ~/.nccl.conf counts (default: the calling user)."""
     problems: list[str] = []
     interfaces = _interfaces(tree, problems)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ...trainyard.ascend.software import read_fields
-from ...trainyard.hardware import npu as parse
+from ...trainyard.ascend.ascend_software import read_fields
+from ...trainyard.hardware import npu
 from ...trainyard.hardware.accelerators import Accelerators
 from ..machine.tree import Tree
 
@@ -26,27 +26,27 @@ def install_path(tree: Tree, component: str, otherwise: str = _ROOT) -> str:
     return fields.get(f"{component}_install_path_param", "").rstrip("/") or otherwise
 
 
-def _hccn_tool(tree: Tree, device: int, query: str) -> parse.Answer | None:
-    """Call `hccn_tool -i DEVICE -QUERY -g`; None where it is not installed."""
+def hccn_tool(tree: Tree, device: int, query: str, *words: str) -> npu.Answer | None:
+    """Call `hccn_tool -i DEVICE -QUERY` with `words`, by default `-g`; None where it is not installed."""
     # Not in anybody's PATH; containers of the vendor have a copy in /usr/bin.
     programs = (f"{install_path(tree, 'driver')}/driver/tools/hccn_tool", "hccn_tool")
     for _ in range(_TRIES):
         outcome = None
         for program in programs:
-            argv = [program, "-i", str(device), f"-{query}", "-g"]
+            argv = [program, "-i", str(device), f"-{query}", *(words or ["-g"])]
             outcome = tree.command(f"hccn_tool.{query}.{device}", argv, _TOOL_SECONDS)
             if outcome is not None:
                 break
-        if outcome is None or not parse.busy(outcome.output):
+        if outcome is None or not npu.busy(outcome.output):
             break
-    return None if outcome is None else parse.Answer(*outcome)
+    return None if outcome is None else npu.Answer(*outcome)
 
 
-def _port(tree: Tree, device: int) -> parse.Port | None:
-    answer = _hccn_tool(tree, device, "ip")
+def _port(tree: Tree, device: int) -> npu.Port | None:
+    answer = hccn_tool(tree, device, "ip")
     if answer is None:
         return None
-    return parse.Port(answer, _hccn_tool(tree, device, "link"), _hccn_tool(tree, device, "net_health"))
+    return npu.Port(answer, hccn_tool(tree, device, "link"), hccn_tool(tree, device, "net_health"))
 
 
 def _visible(tree: Tree) -> str | None:
@@ -58,7 +58,7 @@ def _visible(tree: Tree) -> str | None:
     return None
 
 
-def read_npu(tree: Tree, accelerators: Accelerators, *, alone: bool = True) -> parse.Npu | None:
+def read_npu(tree: Tree, accelerators: Accelerators, *, alone: bool = True) -> npu.Npu | None:
     """Return the Ascend devices; None on a machine that has none.
 
     `alone`: `problems` and `notes` also have those of the accelerators, such as a broken driver; False for a record
@@ -69,25 +69,25 @@ def read_npu(tree: Tree, accelerators: Accelerators, *, alone: bool = True) -> p
     devices = accelerators["devices"]
     matches = [_DAVINCI.match(name) for name in tree.names("/dev")]
     nodes = [int(match[1]) for match in matches if match]
-    ports: dict[int, parse.Port] = {}
-    for physical in parse.physical_ids(devices, nodes):
+    ports: dict[int, npu.Port] = {}
+    for physical in npu.physical_ids(devices, nodes):
         port = _port(tree, physical)
         if port is None:
             break
         ports[physical] = port
-    spods: dict[tuple[int, int], parse.Answer | None] = {}
-    if parse.chip_of(devices) == "a3":
+    spods: dict[tuple[int, int], npu.Answer | None] = {}
+    if npu.chip_of(devices) == "a3":
         for device in devices:
             card, chip = device["card"], device["chip"]
             if card is not None and chip is not None:
                 argv = ["npu-smi", "info", "-t", "spod-info", "-i", str(card), "-c", str(chip)]
                 outcome = tree.command(f"npu-smi.spod-info.{card}.{chip}", argv, _TOOL_SECONDS)
-                spods[card, chip] = None if outcome is None else parse.Answer(*outcome)
-    found = parse.assemble(
+                spods[card, chip] = None if outcome is None else npu.Answer(*outcome)
+    found = npu.assemble(
         devices,
         nodes=nodes,
         ports=ports,
-        conf=parse.parse_hccn_conf(tree.text("/etc/hccn.conf") or ""),
+        conf=npu.parse_hccn_conf(tree.text("/etc/hccn.conf") or ""),
         spods=spods,
         visible=_visible(tree),
     )

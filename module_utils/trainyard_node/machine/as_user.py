@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...trainyard.job.record.folder_layout import common_dir
 from . import mounts
 
 # Default time limit of a child in seconds, and upper bound of its answer.
@@ -103,13 +104,18 @@ def run(owner: Owner, function: Callable[..., Any], *arguments: Any, limit_s: fl
     return answer["result"]
 
 
+def become(owner: Owner) -> None:
+    """Leave root's rights for those of `owner`, for good."""
+    os.setgroups(owner.groups)
+    os.setgid(owner.gid)
+    os.setuid(owner.uid)
+
+
 def _be(owner: Owner, write: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """Be the child: leave root's rights for good, run the function, write its result or error."""
     try:
         try:
-            os.setgroups(owner.groups)
-            os.setgid(owner.gid)
-            os.setuid(owner.uid)
+            become(owner)
             os.umask(0o027)
             answer = {"result": function(*arguments)}
         except BaseException as error:
@@ -133,17 +139,25 @@ def _read_all(descriptor: int, until: float) -> bytes:
     raise JobError("the folder of the job cannot be read in time: check its file system")
 
 
+def of_job(folder: Path) -> Owner | None:
+    """Return the user of a node's part of a job's folder; None where there is none.
+
+    In the folder of the job its user could put what belongs to others in the place of that part.
+    """
+    return owner_of(Path(common_dir(str(folder)))) if os.path.lexists(folder) else None
+
+
 def in_folder(folder: Path, without: Any, function: Callable[..., Any], *arguments: Any, **limits: float) -> Any:
-    """Run a function of a folder as the folder's owner; return its result, or `without` where there is no folder."""
-    owner = owner_of(folder)
+    """Run a function of a job's folder as the job's user; return its result, or `without` where there is no folder."""
+    owner = of_job(folder)
     return without if owner is None else run(owner, function, folder, *arguments, **limits)
 
 
 def in_each(folders: Iterable[Path], function: Callable[[Path], Any]) -> dict[Path, Any]:
-    """Run a function of each folder as its owner; return the results, without folders that cannot be read."""
+    """Run a function of each job's folder as its user; return the results, without folders that cannot be read."""
     of_owners: dict[int, tuple[Owner, list[Path]]] = {}
     for folder in folders:
-        owner = owner_of(folder)
+        owner = of_job(folder)
         if owner is not None:
             of_owners.setdefault(owner.uid, (owner, []))[1].append(folder)
     results: dict[Path, Any] = {}

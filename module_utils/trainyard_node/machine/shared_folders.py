@@ -52,7 +52,7 @@ def look(name: str, folders: Sequence[str], user: str) -> dict[str, Answer]:
     for owner, theirs in _owners(folders, user):
         left = [folder for folder in theirs if not (seen[folder]["kernel"] or seen[folder]["token"])]
         try:
-            found = as_user.run(owner, _each, _look, left, name, token, limit_s=LIMIT_S) if left else {}
+            found = as_user.run(owner, _each, look_at, left, name, token, limit_s=LIMIT_S) if left else {}
         except JobError:
             # A file system that hangs answers nobody.
             break
@@ -114,9 +114,10 @@ def _opened(folder: Path) -> Iterator[int]:
         return
 
 
-def _look(descriptor: int, name: str, token: str) -> Answer:
+def look_at(descriptor: int, name: str, token: str) -> Answer:
+    """Return what this host knows of an open folder; on file systems of other hosts leave or read a token."""
     state = os.fstat(descriptor)
-    kind, source, root = _mounted(descriptor)
+    kind, source, root = mounted(descriptor)
     if kind in LOCAL:
         kernel = _BOOT_ID.read_text().strip()
         return {**NOTHING, "kernel": True, "place": _digest(kernel, str(state.st_dev), str(state.st_ino))}
@@ -158,7 +159,7 @@ def _old_names(descriptor: int) -> list[str]:
     return [name for name, state in states.items() if stat.S_ISLNK(state.st_mode) and state.st_mtime < too_old]
 
 
-def _mounted(descriptor: int) -> tuple[str, str, str]:
+def mounted(descriptor: int) -> tuple[str, str, str]:
     """Return the type, the source and the root of the file system of an open folder, see proc_pid_mountinfo(5)."""
     about = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
     number = next((line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:")), "")

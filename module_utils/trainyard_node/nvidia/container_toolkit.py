@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.nvidia import container_toolkit as rules
+from ...trainyard.nvidia import container_toolkit
 from ..machine.tree import Tree
 
 _SECONDS = 60
@@ -22,10 +22,12 @@ def read_state(tree: Tree, host: str, path: str) -> dict[str, Any]:
     """Return what the module container_runtime_cdi documents as its state, and the `header` of a specification."""
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     answer = tree.command("nvidia-smi.driver_version", query, _SECONDS)
-    driver = rules.driver_version(answer.output) if answer and not answer.status else ""
+    driver = container_toolkit.driver_version(answer.output) if answer and not answer.status else ""
     gpus = tree.output("nvidia-smi.L", ["nvidia-smi", "-L"], _SECONDS) or ""
-    toolkit = rules.toolkit_version(tree.output("nvidia-ctk.version", ["nvidia-ctk", "--version"], _SECONDS) or "")
-    header, there = rules.header(driver, toolkit, gpus), tree.text(path)
+    toolkit = container_toolkit.toolkit_version(
+        tree.output("nvidia-ctk.version", ["nvidia-ctk", "--version"], _SECONDS) or ""
+    )
+    header, there = container_toolkit.header(driver, toolkit, gpus), tree.text(path)
     listed = tree.output("nvidia-ctk.cdi-list", ["nvidia-ctk", "cdi", "list"], _SECONDS) if toolkit else ""
     names = [name for name in tree.names("/dev") if re.fullmatch(r"nvidia(\d+|ctl)", name)]
     return {
@@ -33,8 +35,8 @@ def read_state(tree: Tree, host: str, path: str) -> dict[str, Any]:
         "driver_output": " ".join(answer.output.split()) if answer else "",
         "devices": [f"/dev/{name}" for name in names],
         "exists": there is not None,
-        "due": rules.is_due(None if there is None else f"{there}\n", header),
-        "listed": rules.listed_devices(listed or ""),
+        "due": container_toolkit.is_due(None if there is None else f"{there}\n", header),
+        "listed": container_toolkit.listed_devices(listed or ""),
     }
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from ...trainyard.cluster import session_environment
 from ...trainyard.findings.shapes import misfit
 from ...trainyard.findings.state_format import loads
-from ...trainyard.hardware import accelerators as pci
-from ...trainyard.nvidia import cuda as parse
-from ...trainyard.nvidia.hardware import read_os
+from ...trainyard.hardware import accelerators
+from ...trainyard.nvidia import cuda
+from ...trainyard.nvidia.nvidia_hardware import read_os
 from ..machine.tree import Tree
 from ..software.builds import RECORD, free_bytes
 from ..software.openmpi import read_mpi
@@ -43,9 +43,9 @@ def _toolkit(tree: Tree, where: str, root: str) -> dict[str, Any] | None:
     texts = [tree.text(header) for header in headers[: 2 if where == "/usr" else 1]]
     match = _NUMBERED.search(where)
     return {
-        "nvcc": parse.nvcc_version(nvcc or ""),
-        "cuda": parse.toolkit_version(tree.text(f"{where}/version.json")),
-        "newest_gcc": next((newest for text in texts if (newest := parse.newest_gcc_of(text))), ""),
+        "nvcc": cuda.nvcc_version(nvcc or ""),
+        "cuda": cuda.toolkit_version(tree.text(f"{where}/version.json")),
+        "newest_gcc": next((newest for text in texts if (newest := cuda.newest_gcc_of(text))), ""),
         "kind": kind,
         "named": match["version"] if match else "",
         "record": record,
@@ -57,11 +57,11 @@ def _compiler(tree: Tree, setting: str) -> dict[str, Any]:
     name = setting or "g++"
     there = tree.output("host-compiler", [name, "-dumpfullversion"], _ANSWER_SECONDS)
     if there is not None:
-        return {"name": name, "version": parse.gcc_version(there), "installed": True}
-    package = parse.compiler_package(setting)
+        return {"name": name, "version": cuda.gcc_version(there), "installed": True}
+    package = cuda.compiler_package(setting)
     policy = tree.output("apt-cache.policy", ["apt-cache", "policy", package], _ANSWER_SECONDS) if package else ""
     candidate = re.search(r"^\s*Candidate:(.*)", policy or "", re.MULTILINE)
-    return {"name": name, "version": parse.gcc_version(candidate[1] if candidate else ""), "installed": False}
+    return {"name": name, "version": cuda.gcc_version(candidate[1] if candidate else ""), "installed": False}
 
 
 def _compilers(tree: Tree) -> list[str]:
@@ -77,7 +77,7 @@ def _gpus(tree: Tree) -> int:
     for address in tree.names("/sys/bus/pci/devices"):
         device = f"/sys/bus/pci/devices/{address}"
         vendor, kind = tree.text(f"{device}/vendor") or "", tree.text(f"{device}/class") or ""
-        found += vendor in pci.PCI_VENDORS and pci.pci_accelerator_vendor(vendor, kind) == "nvidia"
+        found += vendor in accelerators.PCI_VENDORS and accelerators.pci_accelerator_vendor(vendor, kind) == "nvidia"
     return found
 
 

@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.nvidia import cuda as rules
-from ...trainyard.nvidia import cuda_verify as parse
+from ...trainyard.nvidia import cuda, cuda_verify
 from ..cluster.ssh_logins import as_user
 
 # Open MPI runs two processes where no GPU says how many.
@@ -30,7 +29,7 @@ def _run(argv: list[str], seconds: int, settings: dict[str, Any]) -> tuple[int, 
     try:
         output = process.communicate(timeout=seconds)[0]
     except subprocess.TimeoutExpired:
-        return parse.TIMED_OUT, _end(process).decode("utf-8", "replace")
+        return cuda_verify.TIMED_OUT, _end(process).decode("utf-8", "replace")
     return process.returncode, output.decode("utf-8", "replace")
 
 
@@ -104,7 +103,7 @@ def _verify(state: dict[str, Any], request: dict[str, Any], settings: dict[str, 
     if request["compiler"]:
         argv.append(f"-ccbin={request['compiler']}")
     # Before 11.6 `native` is unknown; code for an old GPU is then compiled anew by the driver when it is loaded.
-    if gpus and nvcc and rules.numbers(nvcc) >= (11, 6):
+    if gpus and nvcc and cuda.numbers(nvcc) >= (11, 6):
         argv.append("-arch=native")
     if request["rpath"]:
         argv += ["-Xlinker", f"-rpath,{home}/lib64"]
@@ -116,8 +115,12 @@ def _verify(state: dict[str, Any], request: dict[str, Any], settings: dict[str, 
     }
     status, output = _run([*argv, *mpi, *nccl], request["build_seconds"], settings)
     if status != 0:
-        timed_out = status == parse.TIMED_OUT
-        why = f"it did not finish within {request['build_seconds']} s" if timed_out else parse.compiler_error(output)
+        timed_out = status == cuda_verify.TIMED_OUT
+        why = (
+            f"it did not finish within {request['build_seconds']} s"
+            if timed_out
+            else cuda_verify.compiler_error(output)
+        )
         return {**result, "build": "unknown" if timed_out else "fail", "detail": f"nvcc: {why}"}
     program = ["./verify"]
     if mpi:
@@ -126,4 +129,4 @@ def _verify(state: dict[str, Any], request: dict[str, Any], settings: dict[str, 
         alone = ["--mca", "plm_rsh_agent", "false"]
         program = [state["mpi"]["path"], *alone, "-H", f"localhost:{size}", "-n", size, "--bind-to", "none", *program]
     status, output = _run(program, request["run_seconds"], settings)
-    return {**result, "run": parse.read_run(status, output, request["run_seconds"])}
+    return {**result, "run": cuda_verify.read_run(status, output, request["run_seconds"])}

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
-from ...trainyard.nvidia import driver as parse
+from ...trainyard.nvidia import driver
 from ..machine.tree import Tree
 
 _TOOL_SECONDS = 30
@@ -26,26 +26,26 @@ _PACKAGE_FORMAT = "${Package}\\t${Version}\\t${db:Status-Abbrev}\\t${Maintainer}
 def installed_packages(tree: Tree) -> list[dict[str, str]]:
     """Return the driver's packages of which anything is there, with name, version, status and maintainer."""
     argv = ["dpkg-query", "-W", "-f", _PACKAGE_FORMAT]
-    return parse.read_packages(tree.output("dpkg-query", argv) or "")
+    return driver.read_packages(tree.output("dpkg-query", argv) or "")
 
 
 def _modules(tree: Tree, kernels: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return for each kernel the module that it would load, under the first name that it has."""
     found = {}
     for kernel in kernels:
-        found[kernel] = parse.read_modinfo("")
+        found[kernel] = driver.read_modinfo("")
         # modinfo prints nothing for a kernel that is not installed.
         for name in names if tree.captured or tree.exists(f"/lib/modules/{kernel}") else ():
             output = tree.output(f"modinfo.{kernel}.{name}", ["modinfo", "-k", kernel, name])
             if output is not None:
-                found[kernel] = parse.read_modinfo(output)
+                found[kernel] = driver.read_modinfo(output)
                 break
     return found
 
 
 def _dkms(tree: Tree) -> list[dict[str, str]]:
     """Return what dkms has, and sources that it could build but that nobody has told it of."""
-    found = parse.read_dkms(tree.output("dkms", ["dkms", "status"]) or "")
+    found = driver.read_dkms(tree.output("dkms", ["dkms", "status"]) or "")
     known = {(one["module"], one["version"]) for one in found}
     for name in tree.names("/usr/src"):
         module, _, version = name.rpartition("-")
@@ -64,7 +64,7 @@ def _builds(tree: Tree, kernels: Sequence[str]) -> dict[str, str]:
             log = tree.text(f"/var/lib/dkms/{module}/{version}/build/make.log")
             kernel = next((kernel for kernel in kernels if log and kernel in log[:2000]), "")
             if log and kernel:
-                found[kernel] = parse.build_reason(log)
+                found[kernel] = driver.build_reason(log)
     return found
 
 
@@ -75,8 +75,8 @@ def read_driver(tree: Tree, kernels: Sequence[str]) -> dict[str, Any]:
     packages = installed_packages(tree)
     # The vendor's installer leaves its log, but its uninstaller goes with the driver.
     installed = tree.exists("/usr/bin/nvidia-uninstall")
-    runfile = parse.read_installer_log(tree.text("/var/lib/nvidia/log")) if installed else ""
-    loaded, flavour = parse.read_proc_version(tree.text("/proc/driver/nvidia/version"))
+    runfile = driver.read_installer_log(tree.text("/var/lib/nvidia/log")) if installed else ""
+    loaded, flavour = driver.read_proc_version(tree.text("/proc/driver/nvidia/version"))
     loaded = tree.text("/sys/module/nvidia/version") or loaded
     dkms = _dkms(tree)
     # Debian's files have the name of the package; a setting in modprobe.d leads to them.
@@ -87,20 +87,20 @@ def read_driver(tree: Tree, kernels: Sequence[str]) -> dict[str, Any]:
     state = {
         "kernel": running,
         "headers": [one for one in tree.names("/lib/modules") if tree.exists(f"/lib/modules/{one}/build")],
-        "provider": parse.provider_of(packages, runfile, loaded),
-        "version": parse.installed_version(packages, runfile),
+        "provider": driver.provider_of(packages, runfile, loaded),
+        "version": driver.installed_version(packages, runfile),
         "packages": {one["name"]: one["version"] for one in packages},
         "broken": sorted(one["name"] for one in packages if one["status"][1:2] != "i"),
-        "held": parse.read_held(tree.output("apt-mark", ["apt-mark", "showhold"]) or ""),
+        "held": driver.read_held(tree.output("apt-mark", ["apt-mark", "showhold"]) or ""),
         "runfile": runfile,
         "loaded": loaded,
         "flavour": flavour or next((one["flavour"] for one in modules.values() if one["flavour"]), ""),
-        "userspace": parse.read_libraries(name for folder in _LIBRARIES for name in tree.names(folder)),
-        "fabric_manager": parse.read_fabric_manager(fabric_manager.output if fabric_manager else ""),
-        "smi": parse.read_smi(*smi) if smi else {"driver": "", "problem": "nvidia-smi is not installed"},
+        "userspace": driver.read_libraries(name for folder in _LIBRARIES for name in tree.names(folder)),
+        "fabric_manager": driver.read_fabric_manager(fabric_manager.output if fabric_manager else ""),
+        "smi": driver.read_smi(*smi) if smi else {"driver": "", "problem": "nvidia-smi is not installed"},
         "dkms": dkms,
         "modules": modules,
         "builds": _builds(tree, kernels),
         "nouveau": tree.exists("/sys/module/nouveau"),
     }
-    return {**state, "unbuilt": parse.unbuilt(state, kernels), "reboot_due": parse.reboot_due(state)}
+    return {**state, "unbuilt": driver.unbuilt(state, kernels), "reboot_due": driver.reboot_due(state)}

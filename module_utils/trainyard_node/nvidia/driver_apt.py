@@ -16,7 +16,7 @@ from ...trainyard.nvidia.driver_packages import Request
 from ...trainyard.nvidia.driver_plan import choose_version
 from ...trainyard.software import apt
 from ..machine.tree import Tree
-from ..software import apt as machine
+from ..software.apt import INSTALL_TIMEOUT, LOCK, AptError, read_installed, read_offers, simulate
 from .driver import installed_packages
 
 
@@ -50,14 +50,14 @@ def resolve(request: Request, source: apt.Source) -> tuple[str, list[dict[str, s
     Returns the version, the packages with name and version, and findings.
     """
     requested = {name for names in request.roots for name in names} | set(request.pinning)
-    offers, _ = machine.read_offers(sorted(requested))
+    offers, _ = read_offers(sorted(requested))
     here = {name: [one.version for one in offers.get(name, ()) if source.offers(one)] for name in requested}
     upstream, chosen, findings = driver_packages.choose(request, here, str(source))
     if findings:
         return upstream, [], findings
     made = apt.Plan(install=[f"{name}={version}" if version else name for name, version in chosen.items()])
     with _preferring(upstream):
-        status, simulation = machine.simulate(made, recommends=False)
+        status, simulation = simulate(made, recommends=False)
     if status:
         found = f"apt-get install {' '.join(made.install)} is not possible: {apt.reasons(simulation)}"
         action = "see `apt-get check`; remove what another driver has left"
@@ -65,12 +65,12 @@ def resolve(request: Request, source: apt.Source) -> tuple[str, list[dict[str, s
     changes = apt.read_transaction(simulation)
     gone = {change.name for change in changes if not change.new}
     # An installed package is no change, but belongs to the driver as well.
-    after = {name: version for name, version in machine.read_installed().versions.items() if name not in gone}
+    after = {name: version for name, version in read_installed().versions.items() if name not in gone}
     after.update({change.name: change.new for change in changes if change.new})
     parts = {name: version for name, version in after.items() if is_driver_package(name)}
     chosen.update({name: version for name, version in parts.items() if apt.upstream(version) == upstream})
     # Packages on which nothing depends at a version would stay behind.
-    behind, _ = machine.read_offers(sorted(parts.keys() - chosen.keys()))
+    behind, _ = read_offers(sorted(parts.keys() - chosen.keys()))
     for name, offered in behind.items():
         version = choose_version([one.version for one in offered if source.offers(one)], upstream, "")
         chosen.update({name: version} if version else {})
@@ -79,7 +79,7 @@ def resolve(request: Request, source: apt.Source) -> tuple[str, list[dict[str, s
 
 def missing(before: Mapping[str, str]) -> list[str]:
     """Return which of these packages no list offers at these versions, so that nothing could bring them back."""
-    offers, _ = machine.read_offers(sorted(before))
+    offers, _ = read_offers(sorted(before))
     return [
         f"{name} {version}"
         for name, version in sorted(before.items())
@@ -99,9 +99,9 @@ def undo(tree: Tree, before: Mapping[str, str]) -> list[str]:
     if not changes:
         return []
     options = ["--yes", "--purge", "--allow-downgrades", "--allow-change-held-packages", "--no-install-recommends"]
-    argv = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, *machine.LOCK, "install", *changes]
-    done = tree.command("apt-get", argv, machine.INSTALL_TIMEOUT)
+    argv = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, *LOCK, "install", *changes]
+    done = tree.command("apt-get", argv, INSTALL_TIMEOUT)
     if done is None or done.status:
         message = apt.reasons(done.output) if done else "apt-get is not installed"
-        raise machine.AptError(f"apt-get install {' '.join(changes)}: {message}")
+        raise AptError(f"apt-get install {' '.join(changes)}: {message}")
     return changes

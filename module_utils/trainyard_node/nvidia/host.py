@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...trainyard.hardware import accelerators
-from ...trainyard.nvidia import hardware as parse
+from ...trainyard.nvidia import nvidia_hardware
 from ...trainyard.software import apt
-from ..cluster.node import container
+from ..cluster.node_identity import container
 from ..machine.tree import Tree
 
 _FOLDERS = ("/", "/usr", "/boot", "/var")
@@ -25,14 +25,14 @@ def _pci(tree: Tree) -> tuple[list[dict[str, str]], int]:
     for address in tree.names("/sys/bus/pci/devices"):
         folder = f"/sys/bus/pci/devices/{address}"
         vendor, pci_class = tree.text(f"{folder}/vendor") or "", tree.text(f"{folder}/class") or ""
-        if vendor == "0x10de" and pci_class.startswith(parse.NVSWITCH_CLASS):
+        if vendor == "0x10de" and pci_class.startswith(nvidia_hardware.NVSWITCH_CLASS):
             switches += 1
         # A virtual function (vGPU) is a part of a GPU that is listed already.
         elif accelerators.pci_accelerator_vendor(vendor, pci_class) == "nvidia" and not tree.exists(f"{folder}/physfn"):
             device_id = tree.text(f"{folder}/device") or ""
-            name, generation = parse.gpu_of(device_id)
+            name, generation = nvidia_hardware.gpu_of(device_id)
             gpus.append({"pci": address, "device_id": device_id, "name": name, "generation": generation})
-        elif vendor == "0x15b3" and parse.SWITCH_ADAPTER in (tree.text(f"{folder}/vpd") or ""):
+        elif vendor == "0x15b3" and nvidia_hardware.SWITCH_ADAPTER in (tree.text(f"{folder}/vpd") or ""):
             switches += 1
     return gpus, switches
 
@@ -60,14 +60,14 @@ def _headers_available(tree: Tree, release: str) -> bool | None:
     if not lists:
         return None
     output = tree.output("apt-cache.headers", ["apt-cache", "policy", f"linux-headers-{release}"])
-    return None if output is None else parse.read_candidate(output)
+    return None if output is None else nvidia_hardware.read_candidate(output)
 
 
 def _secure_boot(tree: Tree) -> str:
     efi = tree.exists("/sys/firmware/efi")
     variable = tree.text(_EFI_VARIABLE) if efi else None
     mokutil = tree.output("mokutil.sb-state", ["mokutil", "--sb-state"]) if efi and not variable else None
-    return parse.secure_boot(efi, variable, mokutil)
+    return nvidia_hardware.secure_boot(efi, variable, mokutil)
 
 
 def _toolkits(tree: Tree, folders: Sequence[str]) -> list[str]:
@@ -95,7 +95,9 @@ def _held(tree: Tree, records: str) -> list[str]:
 def _rdma_ports(tree: Tree) -> int:
     devices = [f"/sys/class/infiniband/{name}" for name in tree.names("/sys/class/infiniband")]
     # The ports through which NVSwitches are managed carry no data.
-    data = [device for device in devices if parse.SWITCH_ADAPTER not in (tree.text(f"{device}/device/vpd") or "")]
+    data = [
+        device for device in devices if nvidia_hardware.SWITCH_ADAPTER not in (tree.text(f"{device}/device/vpd") or "")
+    ]
     return sum(len(tree.names(f"{device}/ports")) for device in data)
 
 
@@ -108,7 +110,7 @@ def read_host(
     folders = [folder for folder in _FOLDERS if tree.exists(folder)]
     query = ["dpkg-query", "--show", "--showformat=${db:Status-Abbrev}\\t${binary:Package}\\t${Version}\\n"]
     return {
-        "os": parse.read_os(tree.text("/etc/os-release") or tree.text("/usr/lib/os-release")),
+        "os": nvidia_hardware.read_os(tree.text("/etc/os-release") or tree.text("/usr/lib/os-release")),
         "arch": (tree.output("uname.machine", ["uname", "-m"]) or "").strip(),
         "kernel": {
             "running": running,
@@ -119,10 +121,10 @@ def read_host(
         "gpus": gpus,
         "nvswitches": switches,
         "secure_boot": _secure_boot(tree),
-        "nouveau": parse.module_loaded(tree.text("/proc/modules"), "nouveau"),
-        "gcc": parse.first_version(tree.output("gcc.version", ["gcc", "-dumpfullversion", "-dumpversion"])),
-        "apt": {**parse.read_packages(tree.output("dpkg-query.status", query)), "kept": _held(tree, records)},
+        "nouveau": nvidia_hardware.module_loaded(tree.text("/proc/modules"), "nouveau"),
+        "gcc": nvidia_hardware.first_version(tree.output("gcc.version", ["gcc", "-dumpfullversion", "-dumpversion"])),
+        "apt": {**nvidia_hardware.read_packages(tree.output("dpkg-query.status", query)), "kept": _held(tree, records)},
         "cuda": _toolkits(tree, toolkits),
-        "free_mib": parse.read_free(folders, tree.output("df", ["df", "-Pk", *folders])),
+        "free_mib": nvidia_hardware.read_free(folders, tree.output("df", ["df", "-Pk", *folders])),
         "rdma_ports": _rdma_ports(tree),
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.removal import record as rules
+from ...trainyard.removal import removal_record
 from ...trainyard.removal.places import DATA, EMPTY, FOLDER, OWN, Settings, our_lines, ours_by_name, places
 from ..machine import open_folders
 from ..machine.json_files import write_text
@@ -90,24 +90,24 @@ class Kept:
                 str(error), f"give {self.folder} to root, or set trainyard_records to another folder"
             ) from None
 
-    def read(self) -> rules.Record | None:
+    def read(self) -> removal_record.Record | None:
         """Return the record, None without one. Raises KeptError."""
         self._expect_own()
         try:
             expect_safe(next(parent for parent in self.path.parents if parent.exists()))
             with opened(self.path) as file:
-                return rules.loads(file.read(rules.MAX_BYTES + 1))
+                return removal_record.loads(file.read(removal_record.MAX_BYTES + 1))
         except FileNotFoundError:
             return None
-        except (PrivateError, rules.RecordError, OSError) as error:
+        except (PrivateError, removal_record.RecordError, OSError) as error:
             action = (
                 "restore it from a backup, or move it away: then remove.yml removes what has trainyard's name alone"
             )
             raise KeptError(f"{self.path}: {error}", action) from None
 
-    def write(self, record: rules.Record) -> None:
+    def write(self, record: removal_record.Record) -> None:
         """Write the record, and have it on disk before anything is changed."""
-        write_text(self.path, rules.dumps(record), 0o600)
+        write_text(self.path, removal_record.dumps(record), 0o600)
         with contextlib.suppress(OSError):
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             os.fsync(descriptor)
@@ -135,7 +135,7 @@ class Kept:
             record = self.read()
             first = record is None
             if record is None:
-                record = rules.new(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), self._is_late())
+                record = removal_record.new(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), self._is_late())
             elif record["window"] is not None:
                 record = self._closed(record, interrupted=True)
             now = self.now(record["late"])
@@ -144,10 +144,10 @@ class Kept:
             for path, each in new.items():
                 if each["kind"] == "file":
                     self._copy(path, "before", state.content(path) if not record["late"] else self._before(path))
-            self.write(rules.opened(record, now, time.strftime("%Y-%m-%d  %H:%M:%S")))
+            self.write(removal_record.opened(record, now, time.strftime("%Y-%m-%d  %H:%M:%S")))
             return first
 
-    def close(self, *, interrupted: bool = False) -> rules.Record | None:
+    def close(self, *, interrupted: bool = False) -> removal_record.Record | None:
         """Close the window after the last change, if one is open; return the record."""
         with self.locked():
             record = self.read()
@@ -156,13 +156,13 @@ class Kept:
                 self.write(record)
             return record
 
-    def _closed(self, record: rules.Record, *, interrupted: bool) -> rules.Record:
+    def _closed(self, record: removal_record.Record, *, interrupted: bool) -> removal_record.Record:
         now = {**self.now(record["late"]), "written": self._written()}
         if not interrupted:
             for path, text in state.texts(self.places).items():
                 self._copy(path, "written", text.encode("utf-8", "surrogateescape"))
         history, user = state.apt_history(), self.settings.user
-        return rules.closed(record, now, history, user=user, interrupted=interrupted)
+        return removal_record.closed(record, now, history, user=user, interrupted=interrupted)
 
     def _copy(self, path: str, when: str, content: bytes) -> None:
         target = self.copy_of(path, when)

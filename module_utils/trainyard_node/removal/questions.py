@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.removal.places import Settings, settings_of
-from ...trainyard.removal.plan import texts
+from ...trainyard.removal.removal_plan import texts
 from .keeping import Kept, KeptError
 from .undo import Undo, read_plan
 

@@ -16,7 +16,7 @@ from typing import Any
 from ...trainyard.removal import history
 from ...trainyard.removal.places import LINES, Place
 from ...trainyard.software import apt
-from ..job.run import processes as all_processes
+from ..job.run.ranks import process_table
 from ..machine import commands
 from ..machine.private import PrivateError, opened
 
@@ -203,10 +203,10 @@ def processes(user: str, *, kept: bool = False) -> dict[int, str]:
     except KeyError:
         return {}
     found = {}
-    for pid in all_processes.pids():
+    for pid in process_table.pids():
         try:
             if Path(f"/proc/{pid}").stat().st_uid == uid:
-                name = all_processes.name(pid)
+                name = process_table.name(pid)
                 if kept or name not in _KEPT:
                     found[pid] = name
         except OSError:

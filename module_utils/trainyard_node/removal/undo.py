@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.removal import plan as planning
-from ...trainyard.removal import record as rules
+from ...trainyard.removal import removal_plan, removal_record
 from ...trainyard.removal.history import Package
 from ...trainyard.removal.places import FOLDER, Settings, apart, is_of_login, our_lines, without_ours
-from ...trainyard.removal.plan import Plan, Request, Step
+from ...trainyard.removal.removal_plan import Plan, Request, Step
 from ..job.plan.in_use import read_uses
 from ..machine import commands
-from ..slurm.commands import SlurmError
+from ..slurm.slurm_commands import SlurmError
 from . import state
 from .keeping import Kept
 
@@ -49,20 +48,20 @@ class UndoError(Exception):
     """A step that failed; the text has the command's own message."""
 
 
-def read_plan(settings: Settings, *, data: bool) -> tuple[Plan, rules.Record | None]:
+def read_plan(settings: Settings, *, data: bool) -> tuple[Plan, removal_record.Record | None]:
     """Return the plan of this node, and its record, whose window counts as closed. Raises KeptError."""
     kept = Kept(settings)
     record = kept.read()
     if record is not None and record["window"] is not None:
         now = {**kept.now(record["late"]), "written": {}}
-        record = rules.closed(record, now, state.apt_history(), user=settings.user, interrupted=True)
+        record = removal_record.closed(record, now, state.apt_history(), user=settings.user, interrupted=True)
     inside = {place.path: apart(place.path, settings) for place in kept.places if place.use == FOLDER}
     system = settings.manage_system or os.geteuid() == 0
     request = Request(settings.user, settings.cluster, data, inside, system)
-    return planning.build(record, _state(kept, record), kept.places, request), record
+    return removal_plan.build(record, _state(kept, record), kept.places, request), record
 
 
-def _state(kept: Kept, record: rules.Record | None) -> dict[str, Any]:
+def _state(kept: Kept, record: removal_record.Record | None) -> dict[str, Any]:
     settings = kept.settings
     try:
         uses, _ = read_uses(Path(settings.state, "jobs"), ())
@@ -126,19 +125,19 @@ class Undo:
     def run(self) -> list[Step]:
         """Carry out all steps; go on after one that fails. Return those that changed something."""
         done = []
-        for step in [step for step in self.plan.steps if step.path != planning.AGENT]:
+        for step in [step for step in self.plan.steps if step.path != removal_plan.AGENT]:
             try:
                 if self._do(step):
                     done.append(step)
             except (OSError, UndoError) as error:
                 action = "repair that, and run remove.yml again"
-                found = f"{planning.texts([step])[0]}: {str(error)[-600:]}"
+                found = f"{removal_plan.texts([step])[0]}: {str(error)[-600:]}"
                 self.problems.append(Finding("removal", found, "a step that succeeds", action))
         self._reload(done)
         self._end()
-        if any(step.path == planning.AGENT for step in self.plan.steps):
+        if any(step.path == removal_plan.AGENT for step in self.plan.steps):
             # The agent runs from here, and imports nothing any more.
-            shutil.rmtree(planning.AGENT, ignore_errors=True)
+            shutil.rmtree(removal_plan.AGENT, ignore_errors=True)
         return done
 
     def _do(self, step: Step) -> bool:
@@ -216,8 +215,8 @@ class Undo:
             now = {**state.packages(), **state.accounts(self.settings.user)}
             gone = self.settings.user in self.record["users"] and self.settings.user not in now["users"]
             home = self.home if gone and Path(self.home).is_dir() else ""
-            self.kept.write(rules.forget(self.record, now, home))
-        elif all(step.how == "empty" or step.path == planning.AGENT for step in left.steps):
+            self.kept.write(removal_record.forget(self.record, now, home))
+        elif all(step.how == "empty" or step.path == removal_plan.AGENT for step in left.steps):
             records = Path(self.settings.records)
             shutil.rmtree(records if _only_ours(records) else self.kept.folder)
             # They may have been the last in the folder of jobs.

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...trainyard.slurm.state import fields
-from . import commands
+from ...trainyard.slurm.slurm_state import fields
+from . import slurm_commands
 
 # States of jobs with processes: running, completing, suspended, configuring, staging out, being signalled.
 _STATES = "R,CG,S,CF,SO,SI"
@@ -22,17 +22,17 @@ def node_name(proc: Path = Path("/proc")) -> str:
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and (entry / "comm").read_text(errors="replace").strip() == "slurmd":
                 host = socket.gethostname().partition(".")[0]
-                return (commands.call(["scontrol", "show", "aliases", host]).split() or [host])[0]
+                return (slurm_commands.call(["scontrol", "show", "aliases", host]).split() or [host])[0]
     return ""
 
 
 def jobs_of(node: str) -> list[str]:
     """Return the numbers of the jobs on a node."""
-    return commands.call(["squeue", "-h", "-w", node, "-t", _STATES, "-o", "%i"]).split()
+    return slurm_commands.call(["squeue", "-h", "-w", node, "-t", _STATES, "-o", "%i"]).split()
 
 
 def _record(node: str) -> Mapping[str, str]:
-    return fields(" ".join(commands.show("node", node)))
+    return fields(" ".join(slurm_commands.show("node", node)))
 
 
 def set_aside(node: str, reason: str, *, check: bool = False) -> bool:
@@ -40,7 +40,7 @@ def set_aside(node: str, reason: str, *, check: bool = False) -> bool:
     if "DRAIN" in _record(node).get("State", ""):
         return False
     if not check:
-        commands.call(["scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}"])
+        slurm_commands.call(["scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}"])
     return True
 
 
@@ -51,5 +51,5 @@ def give_back(node: str, reason: str, *, check: bool = False) -> bool:
     if "DRAIN" not in record.get("State", "") or record.get("Reason", "").partition(" [")[0] != reason:
         return False
     if not check:
-        commands.call(["scontrol", "update", f"nodename={node}", "state=resume"])
+        slurm_commands.call(["scontrol", "update", f"nodename={node}", "state=resume"])
     return True

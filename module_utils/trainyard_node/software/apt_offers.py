@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import apt as rules
 from ...trainyard.software import apt_sources
+from ...trainyard.software.apt import Source, has, missing
 from ...trainyard.software.words import WordError
 from . import apt
 from .builds import os_release
@@ -31,28 +31,28 @@ def findings(
     """
     try:
         there = {name: [version] for name, version in apt.read_installed().versions.items()}
-        due = [one for one in packages if not rules.has(one, there)]
+        due = [one for one in packages if not has(one, there)]
         if not due:
             return []
         system = os_release()
         uri = f"{url.rstrip('/')}/{_folder(system, distro, arch)}" if url else ""
-        source, names = rules.Source(uri, tuple(origins)), sorted({name for one in due for name in one["names"]})
+        source, names = Source(uri, tuple(origins)), sorted({name for one in due for name in one["names"]})
         if uri:
             text = apt_sources.unsigned_source(uri)
         else:
             offers, _ = apt.read_offers(names)
-            due = [one for one in due if rules.missing([one], offers, source)]
+            due = [one for one in due if missing([one], offers, source)]
             # As if they were not configured: the lists that are there may be old, or none.
             others = [target for target in apt.targets() if target.get("component") not in components]
             codename = system.get("VERSION_CODENAME", "")
             text = apt_sources.component_sources(others, codename, components, origins, "", "") if due else ""
             if not text.strip("# \n"):
-                return rules.missing(due, offers, source)
+                return missing(due, offers, source)
         offers, error = apt.offered_by(text, names)
     except (apt.AptError, WordError) as fault:
         action = "take them another way (wheel, archive, runfile), or repair apt"
         return [Finding("apt", str(fault), "packages from apt", action)]
-    return [apt_sources.explain_update(error, str(source))] if error else rules.missing(due, offers, source)
+    return [apt_sources.explain_update(error, str(source))] if error else missing(due, offers, source)
 
 
 def _folder(system: Mapping[str, str], distro: str, arch: str) -> str:

@@ -38,7 +38,7 @@ _URI = re.compile(r"^'(?!file:|copy:)[^']+' \S+ (\d+)", re.MULTILINE)
 
 
 def read(last: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return how far it is (pip_progress.RECORD), None where none runs; `last` is the record before it."""
+    """Return how far it is (pip_progress.INSTALLING), None where none runs; `last` is the record before it."""
     argv, began = _running()
     if not argv:
         size = _size(LISTS.glob("partial/*"), time.time() - _OLD_S)

@@ -23,7 +23,7 @@ _DEPENDENCIES, _EMPTY = (".Plo", ".Po"), len("# dummy\n")
 
 
 def read(source: Path) -> dict[str, Any] | None:
-    """Return how far the build is (pip_progress.RECORD), None before its log begins."""
+    """Return how far the build is (pip_progress.INSTALLING), None before its log begins."""
     folder = source.parent
     log = end_of(folder / "build.log", 8 << 20) or end_of(source / "make.log")
     if not log:

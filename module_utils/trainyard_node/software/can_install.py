@@ -19,7 +19,7 @@ from ...trainyard.software.requirements import systems_with, without_password
 from ...trainyard.software.system_packages import Need, needs_findings
 from ..machine import shared_folders
 from ..machine.as_user import JobError
-from . import addresses, apt_offers, builds, datasets, locked_packages, package_index
+from . import addresses, apt_offers, builds, dataset_files, locked_packages, package_index
 from .environment_work import Work
 from .python_environment import EnvironmentFailure, Verification, missing_from_system
 from .system_family import system_family
@@ -122,7 +122,7 @@ def _is_complete(work: Work, params: Mapping[str, Any]) -> bool:
 def _is_data_complete(root: str, owner: str, sets: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether all data sets are as they were placed."""
     try:
-        return not any(datasets.check(Path(root, each["name"]), owner, each, _DATA_LIMIT_S) for each in sets)
+        return not any(dataset_files.check(Path(root, each["name"]), owner, each, _DATA_LIMIT_S) for each in sets)
     except (JobError, OSError):
         return False
 

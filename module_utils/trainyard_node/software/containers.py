@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.software import containers as rules
+from ...trainyard.software import containers
 from ...trainyard.software.container_flags import APPTAINER, PODMAN
 from ..machine import as_user, commands
 from ..machine.files import read_files
@@ -68,8 +68,8 @@ def _range_texts(tree: Tree, user: str, uid: int) -> tuple[dict[str, str], str]:
         fields = [line.split(":") for line in (tree.text(columns[path]) or "").splitlines()]
         used = [int(each[2]) for each in fields if len(each) > 2 and each[2].isdigit()]
         try:
-            after = rules.with_range(before, user, uid, used)
-        except rules.NoRangeError as error:
+            after = containers.with_range(before, user, uid, used)
+        except containers.NoRangeError as error:
             return {}, f"{path}: {error}"
         if after != before:
             texts[path] = after
@@ -119,7 +119,7 @@ def read_storage(user: str, home: str, storage: str, needed_gib: int) -> dict[st
     return {
         "path": str(path),
         "exists": exists,
-        "file_system": rules.file_system(Tree().text("/proc/self/mounts") or "", str(there.resolve())),
+        "file_system": containers.file_system(Tree().text("/proc/self/mounts") or "", str(there.resolve())),
         "free_gib": None if exists else shutil.disk_usage(there).free >> 30,
         "needed_gib": needed_gib,
         "owner": "" if owner is None else user_name(owner) or str(owner),
@@ -135,7 +135,7 @@ def read_state(tree: Tree, request: Mapping[str, Any]) -> dict[str, Any]:
     state: dict[str, Any] = {
         **{"host": request["host"], "name": user, "user": account, "package_manager": request["package_manager"]},
         "missing_packages": missing,
-        "candidates": rules.candidates(policy or "", missing),
+        "candidates": containers.candidates(policy or "", missing),
         "podman": "" if "podman" in missing else tree.output("podman.version", ["podman", "--version"]) or "",
         "files": read_files(request["files"]),
         "linger": tree.exists(f"/var/lib/systemd/linger/{user}"),
@@ -161,7 +161,7 @@ def read_state(tree: Tree, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ours(text: str | None) -> bool:
-    return (text or "").startswith(rules.MARK)
+    return (text or "").startswith(containers.MARK)
 
 
 def make_storage(user: str, path: str) -> None:

@@ -17,7 +17,7 @@ _TEMPORARY = "tmp*"
 
 
 def read(path: str, url: str, last: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return how far the download of a URL into the folder `path` is (pip_progress.RECORD), None where none runs.
+    """Return how far the download of a URL into the folder `path` is (pip_progress.INSTALLING), None where none runs.
 
     `last` is the record before it.
     """

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from ...trainyard.findings.shapes import misfit
-from ...trainyard.software.pip_progress import COMPILE, DOWNLOAD, RECORD, START, UNPACK, PipOutput
+from ...trainyard.software.pip_progress import COMPILE, DOWNLOAD, INSTALLING, START, UNPACK, PipOutput
 from ..machine import install_lock
 from ..machine.json_files import MAX_STATE, read_json, write_json
 
@@ -101,7 +101,7 @@ def read(path: Path) -> dict[str, Any] | None:
     On a shared disk it may be that of another host, for which this one waits.
     """
     found = read_json(path / FILE, MAX_STATE)
-    record = None if found is None or misfit(found, RECORD) else found
+    record = None if found is None or misfit(found, INSTALLING) else found
     other = install_lock.holder(path)
     return record if other is None or other.host == install_lock.HOST else {**(record or START), "holder": other.host}
 

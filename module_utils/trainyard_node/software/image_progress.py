@@ -19,7 +19,7 @@ _LIMIT_S = 10.0
 
 
 def read(path: str, file: str) -> dict[str, Any] | None:
-    """Return how far it is (pip_progress.RECORD), None where that cannot be told.
+    """Return how far it is (pip_progress.INSTALLING), None where that cannot be told.
 
     The image gets an environment at `path`, and becomes an archive `file`, or none. Without a path its base is pulled.
     """

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import lock, wheel_tags
-from ...trainyard.software import package_index as rules
+from ...trainyard.software import lock, package_index, wheel_tags
 from ...trainyard.software.pip_calls import WHEELS
 from ...trainyard.software.requirements import Pin
 from ...trainyard.software.wheel_tags import Machine
@@ -49,13 +48,13 @@ def has_all(work: Work, pip: Path, python: str) -> bool:
     return all(any(map(pin.accepts, offered(work, pin, pip, python=python).versions)) for pin in pins)
 
 
-def offered(work: Work, pin: Pin, pip: Path, archives: bool = False, python: str = "") -> rules.Offered:
+def offered(work: Work, pin: Pin, pip: Path, archives: bool = False, python: str = "") -> package_index.Offered:
     """Return what pip finds of a package for the environment's Python; with `archives` source archives, too.
 
     `pip` is the folder of the package pip; `python` is another Python to ask for, such as 3.11.
     """
     if programs.weak(work.interpreter.executable):
-        return rules.Offered(known=False)
+        return package_index.Offered(known=False)
     return query(*_question(work, pin, pip, archives, python))
 
 
@@ -72,10 +71,14 @@ def _question(
     return call, pin.name, [*kinds, *before], {**sources.environment(), "PYTHONDONTWRITEBYTECODE": ""}
 
 
-def query(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> rules.Offered:
+def query(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> package_index.Offered:
     """Return what `pip`, as it is called, finds of a package; `sources` is the environment that names indexes."""
     done = _asked(pip, name, arguments, sources)
-    return rules.read_offered(done.returncode, done.stdout, done.stderr) if done else rules.Offered(known=False)
+    return (
+        package_index.read_offered(done.returncode, done.stdout, done.stderr)
+        if done
+        else package_index.Offered(known=False)
+    )
 
 
 def _asked(
@@ -104,7 +107,7 @@ def unfit(work: Work, package: str, address: str, variables: str) -> Finding | N
     """Return why a wheel that is named by its address cannot be installed here."""
     pin, here = next((pin for pin in work.pins if pin.name == package), None), machine(work)
     why = wheel_tags.why_not(pin, wheel_tags.read(address), here) if pin else ""
-    return rules.wrong_wheel(pin, why, here, variables) if pin and why else None
+    return package_index.wrong_wheel(pin, why, here, variables) if pin and why else None
 
 
 def _explained(finding: Finding, work: Work, pin: Pin, prefix: str, pip: Path) -> Finding:
@@ -113,7 +116,7 @@ def _explained(finding: Finding, work: Work, pin: Pin, prefix: str, pip: Path) -
     done = _asked(call, name, ["-vv", *arguments], sources)
     here = machine(work)
     why = wheel_tags.why_not(pin, wheel_tags.read(done.stdout + done.stderr) if done else [], here)
-    return rules.of_wheels(finding, pin, why, here, prefix) if why else finding
+    return package_index.of_wheels(finding, pin, why, here, prefix) if why else finding
 
 
 def to_ask(work: Work) -> list[Pin]:
@@ -134,13 +137,13 @@ def to_ask(work: Work) -> list[Pin]:
 def findings(work: Work, prefix: str, pip: Path) -> list[Finding]:
     """Return why pip would not find what is to be installed."""
     sources = work.sources
-    looked = rules.where(sources.index_url, sources.extra_index_urls, sources.find_links, sources.no_index)
+    looked = package_index.where(sources.index_url, sources.extra_index_urls, sources.find_links, sources.no_index)
     python = str(machine(work))
     found = []
     for pin in to_ask(work):
-        finding = rules.check(pin, offered(work, pin, pip), looked, python, prefix)
-        if finding and rules.check(pin, offered(work, pin, pip, archives=True), looked, python, prefix) is None:
-            finding = rules.archive_only(pin, looked, python, prefix)
+        finding = package_index.check(pin, offered(work, pin, pip), looked, python, prefix)
+        if finding and package_index.check(pin, offered(work, pin, pip, archives=True), looked, python, prefix) is None:
+            finding = package_index.archive_only(pin, looked, python, prefix)
         found += [_explained(finding, work, pin, prefix, pip)] if finding else []
     return found or _of_dependencies(work, prefix, pip, looked, python)
 
@@ -163,9 +166,9 @@ def _of_dependencies(work: Work, prefix: str, pip: Path, looked: str, python: st
         environment = {**os.environ, "PIP_NO_INPUT": "1", "PIP_TIMEOUT": str(SILENCE_S), "TMPDIR": folder}
         environment |= work.sources.environment()
         done = commands.run([*argv, "--", *(pin.requirement for pin in more)], LIMIT_S, cwd="/", env=environment)
-    needed = rules.without_candidate(done.output) if done.status else None
+    needed = package_index.without_candidate(done.output) if done.status else None
     if needed is None:
         return []
     name, requirement, by = needed
     versions = [set(offered(work, Pin(name, name, ""), pip, archives=archives).versions) for archives in (False, True)]
-    return [rules.of_dependency(name, requirement, by, looked, python, prefix, bool(versions[1] - versions[0]))]
+    return [package_index.of_dependency(name, requirement, by, looked, python, prefix, bool(versions[1] - versions[0]))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...trainyard.nvidia.hardware import read_os
+from ...trainyard.nvidia.nvidia_hardware import read_os
 from ...trainyard.software import system_packages
 
 _FILES = (Path("/etc/os-release"), Path("/usr/lib/os-release"))

@@ -12,7 +12,7 @@ from . import apt_progress, build_progress, download_progress, environment_progr
 
 
 def of_task(kind: str, arguments: Mapping[str, str], last: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return how far it is (pip_progress.RECORD), None where that cannot be told; `last` is the record before it."""
+    """Return how far it is (pip_progress.INSTALLING), None where nothing tells; `last` is the record before it."""
     # Files and processes end while they are read.
     with contextlib.suppress(OSError, ValueError):
         if kind == "environment":

@@ -19,24 +19,27 @@ import struct
 from collections import Counter
 from typing import Any
 
+from ...trainyard.cluster import switches
 from ...trainyard.findings.findings import grouped
-from ...trainyard.hardware import accelerators as pci
-from ...trainyard.hardware.accelerators import Accelerators
+from ...trainyard.hardware.accelerators import Accelerators, pci_accelerator_vendor
 from ...trainyard.hardware.interfaces import Interface, Networks, SelectionError, natural_order, select_interface
 from ...trainyard.hardware.nvidia_topology import Topology, parse_topology
-from ...trainyard.nvidia.hardware import read_os
+from ...trainyard.nvidia.nvidia_hardware import read_os
 from ...trainyard.software.mindspore import FORMER_NAMES
-from ..ascend.software import read_ascend
+from ..ascend.ascend_software import read_ascend
 from ..cluster.hosts import parse_ulimit
-from ..cluster.node import container, installed_packages
+from ..cluster.node_identity import container, installed_packages
 from ..hardware.accelerators import read_accelerators
 from ..hardware.device_health import read_devices
 from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
+from ..hardware.port_facts import read_port_facts
 from ..machine.tree import Tree
 from ..software.openmpi import read_mpi
 
 _TOOL_SECONDS = 20
+# A sweep of a fabric of thousands of ports.
+_FABRIC_SECONDS = 60
 _SIOCETHTOOL, _ETHTOOL_GDRVINFO = 0x8946, 0x3
 _NCCL_HEADER = re.compile(r"^\s*#define\s+NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
 _NCCL_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib")
@@ -215,7 +218,7 @@ def hardware(tree: Tree) -> list[str]:
         folder = f"/sys/bus/pci/devices/{address}"
         vendor, pci_class = tree.text(f"{folder}/vendor") or "", tree.text(f"{folder}/class") or ""
         # 0x02: network controllers.
-        compared = pci_class.startswith("0x02") or pci.pci_accelerator_vendor(vendor, pci_class) is not None
+        compared = pci_class.startswith("0x02") or pci_accelerator_vendor(vendor, pci_class) is not None
         if compared and not tree.exists(f"{folder}/physfn"):
             kinds.add(f"{vendor[2:]}:{(tree.text(f'{folder}/device') or '')[2:]}")
     return sorted(kinds)
@@ -265,6 +268,29 @@ def _network(networks: Networks, network: str, host_address: str, alone: bool) -
     return found
 
 
+def _switch(tree: Tree, interface: str) -> str:
+    """Return the switch of an interface, or of those below a VLAN or bond, by LLDP; "" where lldpd does not run."""
+    answer = tree.command("lldpctl", ["lldpctl", "-f", "json"], _TOOL_SECONDS) if interface else None
+    try:
+        neighbors = switches.parse_neighbors(answer.output) if answer and not answer.status else {}
+    except ValueError:
+        return ""
+    names, found = [interface], []
+    while names and neighbors:
+        name = names.pop()
+        found += [neighbors[name]] if name in neighbors else []
+        names += [below.partition("_")[2] for below in tree.names(f"/sys/class/net/{name}") if below[:6] == "lower_"]
+    return switches.joined(found)
+
+
+def _fabric(tree: Tree, networks: Networks) -> dict[str, str]:
+    """Return the switches of all hosts of the InfiniBand fabric by host name; {} on a host without a port there."""
+    if not any(port["active"] and port["link_layer"] == "InfiniBand" for port in networks["rdma"]):
+        return {}
+    answer = tree.command("ibnetdiscover.p", ["ibnetdiscover", "-p"], _FABRIC_SECONDS)
+    return switches.parse_fabric(answer.output) if answer and not answer.status else {}
+
+
 def read_machine(
     tree: Tree,
     *,
@@ -277,8 +303,12 @@ def read_machine(
     host_address: str,
     alone: bool = False,
     devices_only: bool = False,
+    fabric: bool = False,
 ) -> dict[str, Any]:
-    """Return all facts that the verification of a cluster checks; with `devices_only` only the devices."""
+    """Return all facts that the verification of a cluster checks; with `devices_only` only the devices.
+
+    `fabric` also asks the InfiniBand fabric for its switches, which few nodes should do at once.
+    """
     accelerators = read_accelerators(tree)
     npu = read_npu(tree, accelerators)
     networks = read_networks(tree, user or None)
@@ -288,6 +318,8 @@ def read_machine(
         return {"host": host, "devices": devices}
     # How devices are joined does not change while benchmarks run.
     devices["topology"] = _topology(tree, devices)
+    way |= {"switch": _switch(tree, way["interface"]), "fabric": _fabric(tree, networks) if fabric else {}}
+    devices["ports"] = read_port_facts(tree, networks)
     environments = _venvs(tree, venvs)
     mpi = read_mpi(tree, f"{root}/openmpi")
     facts = {

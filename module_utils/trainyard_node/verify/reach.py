@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ..cluster.node import free_port
-from ..job.run import processes
+from ..cluster.node_identity import free_port
+from ..job.run.ranks import process_table
 from ..machine.tree import Tree
 
 RENDEZVOUS, DATA = "rendezvous port", "port of the kernel's"
@@ -100,7 +100,7 @@ def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str
             listener.close()
         if not pid:
             raise OSError(errno.ECHILD, "the process that was to listen ended at once")
-        return {"ports": found, "pid": pid, "start_time": processes.start_time(pid)}
+        return {"ports": found, "pid": pid, "start_time": process_table.start_time(pid)}
     # In the child the agent must not go on: it would print a second answer.
     try:
         os.setsid()
@@ -124,9 +124,21 @@ def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str
         os._exit(1)
 
 
+def listen(*, host: str, address: str, addresses: list[str], token: str, life_s: int) -> dict[str, Any]:
+    """Start a listener: its `endpoint` for others (Peer), `pid` and `start_time`; or `failed` with `msg`."""
+    try:
+        found = start_listener(address, host, token, max(1, life_s))
+    except OSError as error:
+        problem = f"{host}: nothing can listen on {address}: {error.strerror or error}"
+        action = "expected an address of this node on the job network, see `ip address`."
+        return {"failed": True, "msg": f"{problem}; {action}"}
+    endpoint = Peer(host, address, found.pop("ports"), socket.gethostname(), addresses)._asdict()
+    return {"endpoint": endpoint, **found}
+
+
 def stop_listener(pid: int, start_time: int | None) -> bool:
     """End a listener; return whether it still ran. Its start time makes sure that the process id is not another's."""
-    if start_time is None or processes.start_time(pid) != start_time:
+    if start_time is None or process_table.start_time(pid) != start_time:
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

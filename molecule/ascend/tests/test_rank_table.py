@@ -22,8 +22,8 @@ JOBS = {
 }
 
 
-def table_of(run):
-    (file,) = (each for each in run.file("plan.json")["files"] if each["path"].endswith("/rank_table.json"))
+def table_of(run, host=FIRST):
+    (file,) = (each for each in run.file("plan.json", host)["files"] if each["path"].endswith("/rank_table.json"))
     return file
 
 
@@ -54,7 +54,7 @@ def test_every_rank_agrees_with_the_table_and_all_are_there(runs, nodes, node_va
     assert len(list((run.folder / "logs").glob("rank_*.log"))) == len(expected)
     for host in hosts:
         # The file that the ranks have read, on each node.
-        assert nodes[host].host.check_output(f"sha256sum {file['path']}").split()[0] == file["sha256"]
+        assert nodes[host].host.check_output(f"sha256sum {table_of(run, host)['path']}").split()[0] == file["sha256"]
 
 
 def test_nothing_of_the_largest_job_is_left(runs, left):
@@ -125,6 +125,7 @@ def test_a_table_that_does_not_fit_is_refused_with_all_that_differs(play, given,
     assert nodes[FIRST].host.run("ls -d /var/lib/trainyard/jobs/unfit-*").rc != 0
 
 
+@pytest.mark.long
 def test_a_910_takes_only_sets_of_devices_that_its_links_join(play, nodes):
     model = "sed -i s/^MODEL=.*/MODEL={}/ /usr/local/Ascend/replay.conf"
     nodes[FIRST].host.check_output(model.format("910A"))
@@ -138,6 +139,7 @@ def test_a_910_takes_only_sets_of_devices_that_its_links_join(play, nodes):
     ) in run.text
 
 
+@pytest.mark.long
 def test_under_mpirun_every_rank_finds_its_own_nodes_address(play, node_vars):
     show = "echo $HCCL_IF_IP $HCCL_WHITELIST_DISABLE $ASCEND_RT_VISIBLE_DEVICES $RANK_TABLE_FILE"
     run = play.launch(CHECK, job_launcher="mpirun", job_nodes=2, job_devices="[4,6)", job_command=["sh", "-c", show])

@@ -67,7 +67,7 @@ def test_a_killed_rank_starts_all_again_in_the_image_and_then_ends_all(play, nod
     assert set(containers(nodes)) == {"n1", "n2"}
     nodes["n2"].kill_rank(run.job_id, 1)
     run.wait_for(r"rank 1 on n2: killed by SIGKILL, so the whole job starts again")
-    log = f"{run.job_dir}/logs/rank_1.log"
+    log = f"{run.job_dir}/hosts/*/logs/rank_1.log"
     wait_until(lambda: "step 2/" in nodes["n2"].host.check_output(f"sed '1,/--- started again/d' {log}"), "a step")
     again = re.findall(r"pid (\d+)", nodes["n2"].host.check_output(f"cat {log}"))
     nodes["n2"].table.kill(int(again[-1]))
@@ -77,7 +77,7 @@ def test_a_killed_rank_starts_all_again_in_the_image_and_then_ends_all(play, nod
 
 def test_nothing_is_left_where_a_monitor_was_killed(play, nodes, left):
     run, node = play.launch(WORKER, **IN_IMAGE).trains(), nodes["n2"]
-    node.table.kill(node.table.read_json(f"{run.job_dir}/monitor.json")["pid"])
+    node.table.kill(node.table.read_json(f"{run.job_dir}/hosts/*/monitor.json")["pid"])
     run.expect(2, "the monitor of n2 ended first, and rank 1 with it")
     assert left(run.job_id) == {} and containers(nodes) == {}
 

@@ -95,8 +95,7 @@ def test_a_library_that_does_not_link_and_an_odd_nvcc_are_named(run_playbook, al
 
 @pytest.fixture(scope="module")
 def side_by_side(run_playbook, first):
-    """Four toolkits on the first node, 12.6 the default, and the settings of an Open MPI built from source."""
-    run_playbook("openmpi.yml", "--limit", first, openmpi_provider="source").expect(0)
+    """Four toolkits on the first node, 12.6 the default."""
     given = {
         "cuda_toolkit_versions": SIDE_BY_SIDE,
         "cuda_toolkit_default": "12.6",
@@ -128,16 +127,6 @@ def test_the_runfile_installed_the_toolkit_and_nothing_else(side_by_side, node, 
     assert said[:3] == ["--silent", "--toolkit", "--toolkitpath=/opt/trainyard/cuda-12.8.1"]
     assert not [option for option in said if "driver" in option]
     assert not one.file("/opt/trainyard/.cuda-installing").exists
-
-
-def test_cuda_and_openmpi_share_the_one_setenv_that_sshd_takes(side_by_side, node, node_names, first, run_playbook):
-    """From another node, by ssh without a login shell, as mpirun starts its processes."""
-    ask = f"{AS_TRAIN} ssh -o BatchMode=yes {first} 'echo $PATH $LD_LIBRARY_PATH $CUDA_HOME'"
-    asked = node(node_names[-1]).check_output(ask)
-    system, openmpi = "/usr/local/bin:/usr/bin:/bin", "/opt/trainyard/openmpi"
-    assert asked.split() == [f"{LINK}/bin:{openmpi}/bin:{system}", f"{openmpi}/lib", LINK]
-    run_playbook("openmpi.yml", "--limit", first, openmpi_provider="distro").expect(0)
-    assert node(node_names[-1]).check_output(ask).split() == [f"{LINK}/bin:{system}", LINK]
 
 
 def test_a_second_run_changes_the_default_alone(side_by_side, run_playbook, node, first):

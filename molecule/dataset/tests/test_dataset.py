@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from lab_jobs import wait_until
 
 DATA = "/var/lib/trainyard/data"
 SERVED = "/srv/served"
@@ -143,7 +144,7 @@ def served(node, node_names, node_vars, tmp_path):
     node.check_output(
         f"sudo systemd-run --quiet --unit=served --working-directory={SERVED} python3 -m http.server {PORT}"
     )
-    node.check_output(f"timeout 20 bash -c 'until (exec 3<>/dev/tcp/127.0.0.1/{PORT}) 2>/dev/null; do sleep 0.1; done'")
+    wait_until(lambda: node.run(f"ss -Hltn sport = :{PORT}").stdout, "the server listens")
     yield f"http://{node_vars[node_names[0]]['ansible_host']}:{PORT}/small.tar.gz", sha256
     node.check_output(f"sudo systemctl stop served && sudo rm -r {SERVED}")
 

@@ -9,7 +9,7 @@ import subprocess
 import tarfile
 
 import pytest
-from ansible.module_utils.trainyard_controller import agent_code
+from ansible.module_utils.trainyard_controller.nodes import agent_code
 from lab_jobs import PROJECT, wait_until
 
 JOB = "allocated-1"
@@ -44,13 +44,12 @@ def started(nodes, tmp_path):
 
     def command(node, more, *words):
         given = [f"{name}={value}" for name, value in {**env, **more}.items()]
-        run = ["runuser", "-u", "train", "--", "env", *given, "python3", "-IS", f"{PROGRAM}/here/program", *words]
+        run = ["runuser", "-u", "train", "--", "env", *given, "python3", "-IS", f"{PROGRAM}/here/program.zip", *words]
         return ["podman", "exec", nodes[node].container, *run]
 
     for node in nodes.values():
         node.host.check_output(f"rm -rf {PROGRAM} {STATE}/jobs/{JOB} && install -d -o train {PROGRAM}/here")
         subprocess.run(["podman", "cp", tmp_path / "program.zip", f"{node.container}:{PROGRAM}/here/"], check=True)
-        node.host.check_output(f"python3 -m zipfile -e {PROGRAM}/here/program.zip {PROGRAM}/here/program")
         node.host.check_output(f"printf '#!/bin/sh\\necho $* >{PROGRAM}/canceled\\n' >{PROGRAM}/scancel")
         node.host.check_output(f"chmod +x {PROGRAM}/scancel; chown -R train {PROGRAM}")
     met = subprocess.run(command("n1", {}, "meeting"), capture_output=True, text=True, check=True).stdout.strip()
@@ -69,7 +68,7 @@ def test_hosts_without_the_first_one_go_on_and_end_their_allocation(started, nod
     first, *others = nodes.values()
 
     def state(node):
-        found = node.host.run(f"cat {STATE}/jobs/{JOB}/cluster.json")
+        found = node.host.run(f"cat {STATE}/jobs/{JOB}/hosts/*/cluster.json")
         return json.loads(found.stdout) if found.rc == 0 else {}
 
     wait_until(lambda: (state(first).get("metrics") or {}).get("step", 0) > 5, "the ranks train")
@@ -77,7 +76,7 @@ def test_hosts_without_the_first_one_go_on_and_end_their_allocation(started, nod
     try:
         for node in others:
             status = started[node.name].wait(240)
-            assert status == 0, node.host.run(f"cat {STATE}/jobs/{JOB}/monitor.json").stdout
+            assert status == 0, node.host.run(f"cat {STATE}/jobs/{JOB}/hosts/*/monitor.json").stdout
         ends = [state(node).get("end") for node in others if state(node)]
         assert "succeeded" in [end["state"] for end in ends if end], ends
         for node in others:

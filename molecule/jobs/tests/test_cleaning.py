@@ -3,22 +3,23 @@
 import tarfile
 
 import pytest
-from lab_jobs import WORKER
+from lab_jobs import WORKER, wait_until
 
 SECRET = "correct-horse-battery"  # noqa: S105
 
 
 @pytest.fixture(scope="module")
-def jobs(play):
+def jobs(play, scheduler, left):
     """A job that has ended and one that runs, both on n1 and n2."""
     ended = play.launch(
-        WORKER, job_nodes=2, job_name="ended", job_command=["python3", "worker.py", "--steps", "3"]
+        WORKER, **scheduler, job_nodes=2, job_name="ended", job_command=["python3", "worker.py", "--steps", "3"]
     ).wait()
     # A line in the journal, too, which systemd ascribes to the job's unit as long as its sender lives.
     command = ["sh", "-c", "(echo $WORKER_SECRET; sleep 3) | logger & echo $WORKER_SECRET; exec python3 worker.py"]
-    given = {"job_secret_env": {"WORKER_SECRET": SECRET}, "job_command": command}
-    runs = play.launch(WORKER, job_nodes=2, job_name="runs", job_wait=False, **given).wait()
+    given = {} if scheduler else {"job_secret_env": {"WORKER_SECRET": SECRET}, "job_command": command}
+    runs = play.launch(WORKER, **scheduler, job_nodes=2, job_name="runs", job_wait=False, **given).wait()
     assert (ended.rc, runs.rc) == (0, 0), ended.output + runs.output
+    wait_until(lambda: set(left(runs.job_id)) == {"n1", "n2"}, "the job runs, as Slurm may start it later")
     yield ended, runs
     assert play("playbooks/stop.yml", job_id=runs.job_id).rc == 0
 
@@ -76,6 +77,7 @@ def test_old_jobs_go_by_their_age_and_not_again(play, nodes, jobs):
     assert "Nothing to remove." in play("playbooks/clean.yml", clean_days=30).wait().lines
 
 
+@pytest.mark.ssh
 def test_an_archive_of_a_job_that_has_ended_holds_none_of_its_secrets(play, nodes, jobs):
     """Not in a log, which is masked at the end, nor in the journal, which nothing masks; -e does not name it again."""
     _, runs = jobs

@@ -12,16 +12,19 @@ SECRET = "correct-horse-8f1c"  # noqa: S105 - made up for this test
 
 
 @pytest.fixture(scope="module")
-def detached(play):
+def detached(play, scheduler, left, node_names):
     """A job that was started and left; the tests of this file follow it to its end. It could start again."""
-    return play.launch(WORKER, job_wait=False, job_name="detached", job_max_restarts=3).wait()
+    run = play.launch(WORKER, **scheduler, job_wait=False, job_name="detached", job_max_restarts=3).wait()
+    wait_until(lambda: set(left(run.job_id)) == set(node_names), "it runs, as Slurm may start it later")
+    return run
 
 
 @pytest.fixture(scope="module")
-def neighbour(play, left):
+def neighbour(play, scheduler, left, node_names):
     """Another job on the same nodes, which nothing of all this may touch."""
     stubborn = ["python3", "worker.py", "--stubborn"]
-    run = play.launch(WORKER, job_wait=False, job_name="neighbour", job_command=stubborn).wait()
+    run = play.launch(WORKER, **scheduler, job_wait=False, job_name="neighbour", job_command=stubborn).wait()
+    wait_until(lambda: set(left(run.job_id)) == set(node_names), "it runs, too")
     yield run
     assert play("playbooks/stop.yml", job_id=run.job_id).rc == 0
     # Its ranks do not end when asked: that they are killed then is no failure.
@@ -48,7 +51,7 @@ def test_status_of_the_newest_run_of_a_name(detached, neighbour, play, node_name
         return re.search(rf"{ranks}/{ranks} ranks running   step \d+/10000   loss ", run.output) and run
 
     run = wait_until(status, "the status shows progress")
-    assert run.lines[0] == f"Job {detached.job_id} is running."
+    assert run.first_line == f"Job {detached.job_id} is running."
     assert len(run.lines) < 15
     assert neighbour.job_id not in run.output
     assert {node["state"] for node in detached.file("summary.json")["nodes"]} == {"running"}
@@ -118,13 +121,14 @@ def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached,
     wait_until(lambda: nodes["n1"].host.run(units).stdout == "", "its units to go")
 
 
-def test_of_a_job_that_ends_unwatched_no_unit_stays_and_clean_records_its_end(play, nodes, node_names):
+def test_of_a_job_that_ends_unwatched_no_unit_stays_and_clean_records_its_end(play, scheduler, nodes):
     """An empty slice would stay for ever; its result stood on the nodes alone."""
     short = ["python3", "worker.py", "--steps", "5"]
-    run = play.launch(WORKER, job_wait=False, job_name="unwatched", job_command=short).wait().expect(0)
+    run = play.launch(WORKER, **scheduler, job_wait=False, job_name="unwatched", job_command=short).wait().expect(0)
+    wait_until(lambda: nodes["n1"].end(run), "its end")
     units = "systemctl list-units --all --plain --no-legend 'trainyard-unwatched*'"
-    for name in node_names:
-        wait_until(lambda name=name: nodes[name].host.run(units).stdout == "", f"its units to go from {name}")
+    for name, node in nodes.items():
+        wait_until(lambda node=node: node.host.run(units).stdout == "", f"its units to go from {name}")
     assert not (run.folder / "summary.json").exists()
     clean = play("playbooks/clean.yml", job_id=run.job_id).expect(0)
     assert f"Recorded how {run.job_id} ended, which nobody had watched: succeeded." in clean.lines
@@ -149,6 +153,7 @@ def test_a_run_that_is_not_there_is_said(play, detached):
     )
 
 
+@pytest.mark.ssh
 def test_a_secret_reaches_the_ranks_and_nothing_else(neighbour, play, nodes, monkeypatch, tmp_path):
     log = tmp_path / "ansible.log"
     monkeypatch.setenv("ANSIBLE_LOG_PATH", str(log))
@@ -166,7 +171,7 @@ def test_a_secret_reaches_the_ranks_and_nothing_else(neighbour, play, nodes, mon
     for name in ("n1", "n2"):
         host = nodes[name].host
         assert host.run(f"cat /proc/[0-9]*/cmdline | grep -a '[{SECRET[0]}]{SECRET[1:]}'").rc == 1
-        spec = host.file(f"/var/lib/trainyard/jobs/{run.job_id}/node_plan.json")
+        spec = host.file(f"/var/lib/trainyard/jobs/{run.job_id}/hosts/{name}/node_plan.json")
         assert (spec.user, spec.mode) == ("train", 0o600)
     for name in ("n1", "n2"):
         nodes[name].host.check_output(f"touch /var/lib/trainyard/jobs/{run.job_id}/source/go")

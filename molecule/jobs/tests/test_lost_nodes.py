@@ -1,13 +1,9 @@
 """A node that is lost, freezes or is cut off: the job ends on the others, says which, and nothing comes back."""
 
 import re
-import time
 
 import pytest
 from lab_jobs import WORKER, Run, wait_until
-
-# By the monitors: torch itself would give up after ten minutes. How fast it is stands in benchmarks/ (failure).
-ENDED_WITHIN_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +27,22 @@ def silenced(play, nodes, node_vars, groups):
     }
     for run in runs.values():
         run.trains()
-    frozen_at = time.time()
     nodes["n3"].podman("pause")
     try:
         frozen = [runs["node_frozen"].wait(), runs["head_frozen"].wait()]
         alive = [pid for run in frozen for name in ("n1", "n2") for pid in nodes[name].processes(run.job_id)]
-        killed_at = time.time()
         nodes["n2"].podman("kill")
         late = play.launch(WORKER, job_nodes=3).wait()
         alive += nodes["n1"].processes(runs["node_killed"].wait().job_id)
     finally:
         nodes["n3"].podman("unpause")
         nodes["n2"].boot(node_vars["n2"]["ansible_host"])
-    return runs, late, {"node_killed": killed_at, "node_frozen": frozen_at, "head_frozen": frozen_at}, alive
+    return runs, late, alive
 
 
-def test_all_other_nodes_end_within_the_promised_time(silenced):
-    runs, _, at, alive = silenced
+def test_all_other_nodes_end(silenced):
+    """How fast they do is measured in benchmarks/ (failure)."""
+    runs, _, alive = silenced
     assert alive == []
     for group, others in (("node_killed", ["n1"]), ("node_frozen", ["n1", "n2"]), ("head_frozen", ["n1", "n2"])):
         run = runs[group]
@@ -56,7 +51,6 @@ def test_all_other_nodes_end_within_the_promised_time(silenced):
             process["time"] for node in run.summary["nodes"] if node["host"] in others for process in node["processes"]
         ]
         assert len(ended) == len(others)
-        assert max(ended) - at[group] < ENDED_WITHIN_S, group
 
 
 @pytest.mark.parametrize(
@@ -109,30 +103,26 @@ def test_nodes_that_do_not_answer_are_found_before_anything_starts(silenced, lef
 def cut(play, nodes, silenced):
     """Take n2's link down; n2 itself is seen through podman meanwhile."""
     run = play.launch(WORKER, job_nodes=3).trains()
-    at = time.time()
     # A link that goes down loses its routes, and only those of its own network come back with it.
     route = nodes["n2"].host.check_output("ip route show default")
     nodes["n2"].host.check_output("ip link set eth0 down")
     try:
         wait_until(lambda: not nodes["n2"].processes(run.job_id), "n2 ends its own rank")
         run.wait()
-        exits = nodes["n2"].host.check_output(f"cat /var/lib/trainyard/jobs/{run.job_id}/exits/rank1.json")
     finally:
         nodes["n2"].host.check_output(f"ip link set eth0 up && ip route replace {route}")
-    return run, at, float(re.search(r'"time": ([\d.]+)', exits)[1])
+    return run
 
 
+@pytest.mark.long
 def test_a_node_that_is_cut_off_ends_its_own_ranks(cut, left):
-    run, at, ended_there = cut
-    assert run.rc == 2, run.output
-    assert re.search(r"^  node n2 with rank 1 went silent: no report for \d\d s", run.output, re.MULTILINE)
-    ended = [process["time"] for node in run.summary["nodes"] if node["host"] != "n2" for process in node["processes"]]
-    assert max(*ended, ended_there) - at < ENDED_WITHIN_S
-    assert left(run.job_id) == {}
+    assert cut.rc == 2, cut.output
+    assert re.search(r"^  node n2 with rank 1 went silent: no report for \d\d s", cut.output, re.MULTILINE)
+    assert left(cut.job_id) == {}
 
 
+@pytest.mark.long
 def test_status_knows_of_a_node_that_is_back(cut, play):
-    run, *_ = cut
-    status = play("playbooks/status.yml", job_id=run.job_id).expect(0)
+    status = play("playbooks/status.yml", job_id=cut.job_id).expect(0)
     assert "  no process of the job is left on n1, n2, n3" in status.lines
     assert "could not be asked" not in status.output

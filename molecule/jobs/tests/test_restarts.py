@@ -39,21 +39,24 @@ def webhook(nodes, node_vars):
 
 
 @pytest.fixture(scope="module")
-def again(play, nodes, webhook):
-    """A job whose rank 1 is killed, and what ran before; it tells a webhook of itself, and has secrets to keep."""
+def again(play, nodes, webhook, scheduler):
+    """A job whose rank 1 is killed, and what ran before; over ssh it tells a webhook of itself, and has secrets."""
     of_env = {name: f"{{{{ lookup('env', '{name}') }}}}" for name in SECRETS}
+    over_ssh = {
+        "job_events": [{"url": f"http://{webhook.address}:8099/{of_env['HOOK']}"}],
+        "job_events_secret": of_env["SIGNS"],
+        "job_secret_env": {"WORKER_SECRET": of_env["RANKS"]},
+    }
     with pytest.MonkeyPatch.context() as environment:
         for name, value in SECRETS.items():
             environment.setenv(name, value)
         run = play.launch(
             WORKER,
+            **(scheduler or over_ssh),
             job_name="again",
             job_nodes=3,
             job_max_restarts=2,
             job_command=[*STEPS, "40", "--restarts", "1"],
-            job_events=[{"url": f"http://{webhook.address}:8099/{of_env['HOOK']}"}],
-            job_events_secret=of_env["SIGNS"],
-            job_secret_env={"WORKER_SECRET": of_env["RANKS"]},
         )
     run.trains()
     before = {name: nodes[name].processes(run.job_id) for name in ("n1", "n2", "n3")}
@@ -62,10 +65,13 @@ def again(play, nodes, webhook):
     return run.wait(), before
 
 
-def test_a_killed_rank_restarts_the_whole_job_which_goes_on(again, left):
+@pytest.mark.slurm
+def test_a_killed_rank_restarts_the_whole_job_which_goes_on(again, scheduler, left):
     run, before = again
     run.shows(0, "  started again 1 of at most 2 times")
     assert [entry["failure"]["rank"] for entry in run.summary["restarts"]] == [1]
+    # In Slurm it is the same allocation, without a new place in the queue.
+    assert ("engine" in run.summary) == bool(scheduler) and "pending (BeginTime)" not in run.output
     for rank in range(3):
         first, mark, second = run.log(rank).partition("--- started again, attempt 2 ---\n")
         assert mark, run.log(rank)
@@ -77,6 +83,7 @@ def test_a_killed_rank_restarts_the_whole_job_which_goes_on(again, left):
     assert left(run.job_id) == {}
 
 
+@pytest.mark.ssh
 def test_a_job_tells_a_webhook_what_becomes_of_it(again, webhook):
     run, _ = again
     told = webhook.told()
@@ -95,6 +102,7 @@ def test_a_job_tells_a_webhook_what_becomes_of_it(again, webhook):
     assert (stood["to"], stood["sent"], stood["waiting"], stood["lost"]) == (f"webhook {webhook.address}", 4, 0, 0)
 
 
+@pytest.mark.ssh
 def test_what_a_webhook_is_told_is_signed_and_holds_no_secret(again, webhook, nodes):
     run, _ = again
     for each in webhook.told():
@@ -107,7 +115,9 @@ def test_what_a_webhook_is_told_is_signed_and_holds_no_secret(again, webhook, no
     assert kept and not [name for name, value in SECRETS.items() if any(value.encode() in text for text in kept)]
     assert not [name for name, value in SECRETS.items() if value in run.output]
     where = f"/var/lib/trainyard/jobs/{run.job_id}"
-    found = nodes["n1"].host.run(f"ls {where} && grep -rlE '{'|'.join(SECRETS.values())}' {where}")
+    found = nodes["n1"].host.run(
+        f"cd {where} && find . -name '*.json'; grep -rlE '{'|'.join(SECRETS.values())}' {where}"
+    )
     assert "cluster.json" in found.stdout and "events.json" not in found.stdout and where not in found.stdout
 
 
@@ -138,10 +148,9 @@ def lost(play, nodes, node_vars, tmp_path_factory):
     finally:
         nodes["n3"].boot(node_vars["n3"]["ansible_host"])
     headless.wait_for("node n3: shut down or restarted, so the whole job starts again")
-    state = f"/var/lib/trainyard/jobs/{run.job_id}/cluster.json"
 
     def all_again():
-        cluster = nodes["n1"].table.read_json(state)
+        cluster = nodes["n1"].cluster(run)
         restarts = cluster["restarts"]
         return restarts["whole"] == 1 and not restarts["gathering"] and cluster["ranks_running"] == 3
 

@@ -6,7 +6,7 @@ from lab_jobs import WORKER
 
 STEPS = ["python3", "worker.py", "--resume", "--steps"]
 # Files of other services of the host: journals, sshd's and systemd's own.
-OTHERS = r"/var/log/|/run/|/proc/|/sys/|/dev/|/var/lib/systemd/|/var/cache/private/|/root/\.ansible|/etc/mtab"
+OTHERS = r"/var/(log|cache/private|lib/systemd|lib/slurm)/|/run/|/proc/|/sys/|/dev/|/root/\.ansible|/etc/mtab"
 
 
 def written_by_root(node, since):

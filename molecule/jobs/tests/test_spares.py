@@ -25,27 +25,25 @@ def refused(play, nodes):
 
 
 @pytest.fixture(scope="module")
-def moved(play, nodes, refused):
+def moved(play, nodes, scheduler):
     """A job on n1 and n2 with the spare n3, of which n2 freezes until n3 runs its rank; nobody watches meanwhile."""
     command = [*STEPS, "80", "--restarts", "1", "--gate"]
-    run = play.launch(WORKER, job_command=command, job_name="moved", job_wait=False, **SPARE)
+    run = play.launch(WORKER, job_command=command, job_name="moved", job_wait=False, **SPARE, **scheduler)
     assert run.rc == 0, run.output
-    state = f"/var/lib/trainyard/jobs/{run.job_id}/cluster.json"
-    head = nodes["n1"].table
-    wait_until(lambda: (head.read_json(state).get("metrics") or {}).get("step"), "a first step")
+    head = nodes["n1"]
+    wait_until(lambda: (head.cluster(run).get("metrics") or {}).get("step"), "a first step")
     assert nodes["n3"].ranks(run.job_id) == []
     # Unlike one that is killed, a frozen node closes no connection.
     nodes["n2"].podman("pause")
     try:
-        held = wait_until(lambda: head.read_json(state)["held"], "the word of a silent node")
-        wait_until(lambda: head.read_json(state)["restarts"]["replaced"] == {"n2": "n3"}, "n3 in the place of n2")
+        held = wait_until(lambda: head.cluster(run)["held"], "the word of a silent node")
+        wait_until(lambda: head.cluster(run)["restarts"]["replaced"] == {"n2": "n3"}, "n3 in the place of n2")
         wait_until(lambda: nodes["n3"].ranks(run.job_id), "the rank on n3")
     finally:
         nodes["n2"].podman("unpause")
     assert re.fullmatch(r"no report from n2 for \d+ s", held)
     # After the job's end nobody would tell n2 why its part is over.
-    monitor = f"/var/lib/trainyard/jobs/{run.job_id}/monitor.json"
-    wait_until(lambda: nodes["n2"].table.read_json(monitor)["end"], "the end of n2")
+    wait_until(lambda: nodes["n2"].end(run), "the end of n2")
     for name in ("n1", "n3"):
         nodes[name].host.check_output(f"touch /var/lib/trainyard/jobs/{run.job_id}/source/go")
     watched = play("playbooks/watch.yml", job_id=run.job_id)
@@ -60,7 +58,9 @@ def test_a_spare_that_does_not_pass_the_gate_is_refused_with_its_reason_and_stay
     assert re.search(rf"n3 since 20\S+ \S+ by {run.job_id}: disk: \d+ MiB free in {SMALL}", status.text)
 
 
-def test_who_passes_is_taken_back_and_who_was_lost_is_known(play, moved):
+@pytest.mark.long
+@pytest.mark.ssh
+def test_who_passes_is_taken_back_and_who_was_lost_is_known(play, refused, moved):
     run, _ = moved
     assert "n3 passes the health check and takes part again; it was excluded since 20" in run.text
     status = play("playbooks/status.yml", job_id=run.job_id).wait()
@@ -68,6 +68,7 @@ def test_who_passes_is_taken_back_and_who_was_lost_is_known(play, moved):
     assert "n3 since" not in status.text
 
 
+@pytest.mark.long
 def test_the_job_ends_well_with_its_rank_elsewhere(moved, left):
     run, watched = moved
     assert watched.rc == 0, watched.output
@@ -81,9 +82,10 @@ def test_the_job_ends_well_with_its_rank_elsewhere(moved, left):
     assert left(run.job_id) == {}
 
 
+@pytest.mark.long
 def test_the_node_that_came_back_ran_nothing_of_it(play, moved, nodes):
     run, _ = moved
-    end = nodes["n2"].table.read_json(f"/var/lib/trainyard/jobs/{run.job_id}/monitor.json")["end"]
+    end = nodes["n2"].end(run)
     assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n3")
     play("playbooks/logs.yml", job_id=run.job_id).expect(0)
     assert "step" in (run.folder / "logs" / "n2_rank_1.log").read_text() != run.log(1)

@@ -88,7 +88,7 @@ def jobs(older, play, left):
 
 def files(node, job_id):
     """Return the text of all JSON files in a job's folder on a node."""
-    return node.host.run(f"cat /var/lib/trainyard/jobs/{job_id}/*.json").stdout
+    return node.host.run(f"find /var/lib/trainyard/jobs/{job_id} -name '*.json' -exec cat {{}} +").stdout
 
 
 def test_older_jobs_are_listed_and_described(play, jobs):
@@ -147,7 +147,7 @@ def test_a_newer_format_is_refused_on_the_controller_and_by_a_node(play, nodes, 
     folder = f"/var/lib/trainyard/jobs/{jobs['runs']}"
     script = (
         f"cd {folder} && python3 - <<'E'\nimport json\n"
-        "path = 'node_plan.json'\n"
+        "import glob\npath = (glob.glob('hosts/*/node_plan.json') + ['node_plan.json'])[0]\n"
         "found = json.load(open(path))\nfound['format'] = 2\njson.dump(found, open(path, 'w'))\nE"
     )
     nodes["n2"].host.check_output(script)

@@ -1,7 +1,8 @@
 """A training whose parameters depend on what all ranks gather in each step; it saves each step, and resumes the last.
 
 It runs as `python -c` with training/ as its folder. With a third argument, a number of
-seconds, rank 0 takes that long to save at SIGTERM, and all ranks leave after the same step.
+seconds, rank 0 takes that long to save at SIGTERM, and all ranks leave after the same step. The last step waits for a
+file `go` beside what it saves.
 """
 
 import hashlib
@@ -59,6 +60,8 @@ saved = {int(path.stem): int(path.read_text()) for path in folder.glob("*.txt")}
 begin, parameters = max(saved.items(), default=(0, 1))
 print(f"rank {rank} of {ranks} at {os.environ['MASTER_ADDR']}, resumed from step {begin}", flush=True)
 for step in range(begin + 1, STEPS + 1):
+    while step == STEPS and not (folder / "go").exists():
+        time.sleep(0.1)
     parameters = (31 * parameters + sum(gather(step * (rank + 1)))) % 65521
     time.sleep(0.1)
     if rank == 0:

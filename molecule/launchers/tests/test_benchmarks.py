@@ -8,7 +8,7 @@ BENCHMARK = "playbooks/collective_benchmark.yml"
 PAIRS = "playbooks/pair_check.yml"
 SMALL = {"benchmark_min_bytes": "4K", "benchmark_max_bytes": "256K", "benchmark_factor": 8, "benchmark_iterations": 2}
 SMALL_PAIRS = {"pair_hosts": "compute[0:2]", "pair_max_bytes": "4M", "pair_backend": "gloo", "pair_retests": 0}
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv")
 PLANTED = "/opt/planted"
 # The broken program adds a number that no rank sent.
 SITECUSTOMIZE = """\
@@ -51,6 +51,7 @@ def test_gloo_over_an_odd_number_of_nodes(gloo, left):
     assert left(gloo.job_id) == {}
 
 
+@pytest.mark.long
 def test_mpi_needs_no_framework_and_a_speed_without_a_measure_is_not_judged(play, left):
     """Nobody knows how fast containers should be."""
     run = play(BENCHMARK, benchmark_backend="mpi", benchmark_collective="all_gather", benchmark_hosts="n1,n3", **SMALL)
@@ -63,9 +64,10 @@ def test_mpi_needs_no_framework_and_a_speed_without_a_measure_is_not_judged(play
     assert left(run.job_id) == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "collective"),
-    [*(("mpi", collective) for collective in COLLECTIVES), ("gloo", "all_gather"), ("gloo", "broadcast")],
+    [*(("mpi", collective) for collective in COLLECTIVES), *(("gloo", collective) for collective in COLLECTIVES[1:])],
 )
 def test_every_collective_is_right_both_ways(gloo, nodes, backend, collective):
     """By hand, in the folder that the job has left on the node."""
@@ -73,13 +75,13 @@ def test_every_collective_is_right_both_ways(gloo, nodes, backend, collective):
         "mpi": "mpirun --oversubscribe --mca mpi_yield_when_idle 1 -n 3 python3",
         "gloo": "/opt/trainyard/venvs/pytorch/bin/torchrun --standalone --nproc-per-node 2",
     }[backend]
-    source = f"{gloo.file('plan.json')['job_dir']}/source"
+    source = f"{gloo.job_dir}/source"
     options = f"--backend {backend} --collective {collective} -b 64K -e 64K -n 2"
     done = nodes["n1"].host.run(f"runuser -u train -- sh -c 'cd {source} && {start} collectives.py {options}'")
     assert done.rc == 0, done.stderr
     (row,) = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
     assert len(row) == 13
-    assert [row[8], row[12]] == ["0", "0"]
+    assert [row[8], row[12]] == ["0", "N/A" if collective in ("alltoall", "sendrecv") else "0"]
 
 
 @pytest.fixture
@@ -107,6 +109,7 @@ def test_wrong_results_on_one_rank_are_found_and_its_host_named(play, n2_gets_wr
     assert left(run.job_id) == {}
 
 
+@pytest.mark.long
 def test_a_rank_that_is_killed_half_way(play, nodes, left):
     """The first size is soon measured, the second one never would be."""
     run = play(
@@ -135,6 +138,7 @@ def test_a_benchmark_that_cannot_run_says_why(play):
     run.expect(2, "benchmark_backend found tcp expected one of auto, nccl, gloo, hccl, mpi do")
 
 
+@pytest.mark.long
 def test_pairs_of_an_odd_number_of_nodes(play, left):
     """How fast they are is not looked at: the nodes share two cores."""
     run = play(PAIRS, **SMALL_PAIRS)
@@ -159,6 +163,7 @@ def n3_does_not_reach_n2(nodes, node_vars):
     nodes["n3"].host.check_output(f"ip route del {route}")
 
 
+@pytest.mark.long
 def test_a_pair_that_does_not_meet_costs_its_time_and_not_the_run(play, n3_does_not_reach_n2, left):
     schedule = [[["n2", "n3"]], [["n1", "n2"]], [["n1", "n3"]]]
     run = play(PAIRS, pair_schedule=schedule, pair_timeout=15, **SMALL_PAIRS)

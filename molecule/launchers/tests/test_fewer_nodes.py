@@ -26,25 +26,23 @@ LOST = os.environ.get("TRAINYARD_LOST", "n2")
 PLACE, FIRST = {"n1": (0, "n2"), "n2": (1, "n1")}[LOST]
 
 
-def cluster(nodes, run):
-    read = nodes[FIRST].host.run(f"cat {run.job_dir}/cluster.json")
-    return nodes[FIRST].table.read_json(f"{run.job_dir}/cluster.json") if read.rc == 0 else {}
-
-
 def began(nodes, run, ranks):
     """Return the process id of rank 0 among so many ranks, once it has printed it; 0 before."""
-    log = nodes[FIRST].host.run(f"cat {run.job_dir}/logs/rank_0.log").stdout
+    log = nodes[FIRST].host.run(f"cat {run.job_dir}/hosts/*/logs/rank_0.log").stdout
     return int(next(iter(re.findall(rf"rank 0 of {ranks} pid (\d+)", log)[-1:]), 0))
 
 
 def left_out(nodes, run):
-    return cluster(nodes, run).get("restarts", {}).get("left_out")
+    return nodes[FIRST].cluster(run).get("restarts", {}).get("left_out")
 
 
 @pytest.fixture(scope="module")
-def ended(play, nodes):
+def ended(play, nodes, scheduler):
     """A job of each launcher: a node is frozen until the others have gone on; rank 0 is killed once it is back."""
-    runs = {name: play.launch(file, **FEWER, **more, job_name=f"fewer-{name}") for name, (file, more) in JOBS.items()}
+    runs = {
+        name: play.launch(file, **FEWER, **more, **scheduler, job_name=f"fewer-{name}")
+        for name, (file, more) in JOBS.items()
+    }
     for run in runs.values():
         run.trains()
     nodes[LOST].podman("pause")
@@ -55,10 +53,10 @@ def ended(play, nodes):
     finally:
         nodes[LOST].podman("unpause")
     for run in runs.values():
-        attempts = f"{run.job_dir}/attempts.json"
+        attempts = f"{run.job_dir}/hosts/*/attempts.json"
         wait_until(lambda attempts=attempts: nodes[LOST].table.read_json(attempts) == {"": 1}, f"{LOST} to follow")
         wait_until(lambda run=run: nodes[LOST].ranks(run.job_id) == [], f"no ranks on {LOST}")
-        assert cluster(nodes, run)["ranks_running"] == 2
+        assert nodes[FIRST].cluster(run)["ranks_running"] == 2
         nodes[FIRST].table.kill(began(nodes, run, 2))
     return {name: run.wait() for name, run in runs.items()}
 

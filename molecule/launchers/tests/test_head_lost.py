@@ -1,7 +1,8 @@
 """A node is lost for good while nobody watches, such as the one that leads the job: a spare takes its place.
 
 CI has the first launcher, and n1 without power. By name, TRAINYARD_LAUNCHERS chooses the launchers, TRAINYARD_LOST the
-node (n1, n2), and TRAINYARD_FAULT what happens to it (off, frozen, cut, killed, shutdown).
+node (n1, n2; in Slurm n2, as n1 has slurmctld), and TRAINYARD_FAULT what happens to it (off, frozen, cut, killed,
+shutdown).
 """
 
 import contextlib
@@ -15,8 +16,7 @@ from lab_jobs import PROJECT, Cut, wait_until
 
 LAUNCHERS = os.environ.get("TRAINYARD_LAUNCHERS", "torchrun").split(",")
 LOST, FAULT = os.environ.get("TRAINYARD_LOST", "n1"), os.environ.get("TRAINYARD_FAULT", "off")
-# A node that was cut off, or that boots, takes some seconds to find the others, which must still train then.
-STEPS = 400 if FAULT in ("cut", "shutdown") else 120
+STEPS = 120
 # Before a node shuts down, its ranks and all others may save; rank 0 takes a while for that.
 SAVES = ["5"] if FAULT == "shutdown" else []
 PROGRAM = PROJECT / "molecule/launchers/succession/train.py"
@@ -50,6 +50,11 @@ def stepped(state):
     return any(restart.get("first_step") for restart in state["restarts"]["history"])
 
 
+def replaced(end):
+    """Return whether a node has ended because a spare has its place."""
+    return ((end or {}).get("failure") or {}).get("kind") == "replaced"
+
+
 @contextlib.contextmanager
 def fault(nodes, node_vars, run):
     """Have the node be lost, until the others train again."""
@@ -77,7 +82,7 @@ def fault(nodes, node_vars, run):
 
 
 @pytest.fixture(scope="module", params=LAUNCHERS)
-def survived(play, nodes, node_vars, node_names, request):
+def survived(play, nodes, node_vars, scheduler, request):
     """A job on all nodes but the last one, which is its spare, and a watch of it from then on when a node was lost."""
     name = request.param
     saved = f"/srv/shared/head-{name}-{time.time():.0f}"
@@ -93,22 +98,24 @@ def survived(play, nodes, node_vars, node_names, request):
         "job_min_disk_mib": 16,
         "job_wait": False,
     }
-    run = play.launch(**{**settings, **OWN.get(name, {})}).expect(0)
+    run = play.launch(**{**settings, **OWN.get(name, {}), **scheduler}).expect(0)
 
-    def state(node):
-        read = nodes[node].host.run(f"cat {run.job_dir}/cluster.json")
-        return nodes[node].table.read_json(f"{run.job_dir}/cluster.json") if read.rc == 0 else {}
-
-    wait_until(lambda: (state("n1").get("metrics") or {}).get("step", 0) > 5, "some steps")
-    began = time.monotonic()
-    with fault(nodes, node_vars, run):
-        watched = play("playbooks/watch.yml", job_id=run.job_id)
-        if LOST == "n1":
-            led = wait_until(lambda: state("n2") if state("n2").get("term") == 1 else None, "n2 to lead")
-            assert led["head"] == "n2"
-        leader = "n2" if LOST == "n1" else "n1"
-        wait_until(lambda: stepped(state(leader)), "the next step")
-        took_s = time.monotonic() - began
+    leader = "n2" if LOST == "n1" else "n1"
+    try:
+        wait_until(lambda: (nodes["n1"].cluster(run).get("metrics") or {}).get("step", 0) > 5, "some steps")
+        began = time.monotonic()
+        with fault(nodes, node_vars, run):
+            watched = play("playbooks/watch.yml", job_id=run.job_id)
+            if LOST == "n1":
+                wait_until(lambda: nodes["n2"].cluster(run).get("term") == 1, "n2 to lead")
+                assert nodes["n2"].cluster(run)["head"] == "n2"
+            wait_until(lambda: stepped(nodes[leader].cluster(run)), "the next step")
+            took_s = time.monotonic() - began
+        # A node that was cut off, or that boots, finds the others while they still train.
+        if FAULT != "killed":
+            wait_until(lambda: replaced(nodes[LOST].end(run)), "the lost node to know that it was replaced")
+    finally:
+        nodes[leader].host.check_output(f"touch {saved}/go")
     watched.wait()
     nodes[leader].host.check_output(f"rm -rf {saved}")
     print(f"{name}, {LOST} {FAULT}: next step after {took_s:.0f} s")
@@ -139,5 +146,4 @@ def test_the_node_that_comes_back_has_nothing_to_do(survived, nodes):
     run = survived[0]
     assert nodes[LOST].ranks(run.job_id) == []
     if FAULT != "killed":
-        end = wait_until(lambda: nodes[LOST].table.read_json(f"{run.job_dir}/monitor.json")["end"], "the node's end")
-        assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", run.summary["restarts"][0]["spare"])
+        assert nodes[LOST].end(run)["failure"]["by"] == run.summary["restarts"][0]["spare"]

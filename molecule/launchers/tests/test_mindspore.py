@@ -39,7 +39,7 @@ def test_the_scheduler_stands_on_the_head_and_every_worker_on_its_node(three, no
     names = [[process["name"] for process in node["processes"]] for node in three.file("plan.json")["nodes"]]
     assert names == [["scheduler", "rank0"], ["rank1"], ["rank2"]]
     for rank, node in enumerate(list(nodes.values())[:3]):
-        logs = node.host.check_output(f"cd {three.job_dir}/logs && ls [!m]*").split()
+        logs = node.host.check_output(f"cd {three.job_dir}/hosts/*/logs && ls [!m]*").split()
         assert logs == [*(["scheduler.log"] if rank == 0 else []), f"worker_{rank}.log"]
     collected = {path.name for path in (three.folder / "logs").iterdir()}
     assert {"scheduler.log", "worker_0.log", "worker_1.log", "worker_2.log"} <= collected
@@ -73,7 +73,7 @@ def one(play, nodes):
 
 
 def test_a_killed_worker_beside_the_scheduler_is_named_and_ends_the_job(one, left):
-    last = f"  last lines of {one.job_dir}/logs/worker_1.log on n1:"
+    last = f"  last lines of {one.job_dir}/hosts/n1/logs/worker_1.log on n1:"
     one.shows(2, "  rank 1 on n1 failed first: killed by SIGKILL", last)
     assert one.summary["failure"]["rank"] == 1
     assert left(one.job_id) == {}
@@ -105,14 +105,16 @@ def absent(play, nodes):
     return {name: run.wait() for name, run in runs.items()}
 
 
+@pytest.mark.long
 def test_a_killed_scheduler_or_a_budget_that_is_used_up_ends_the_job(absent, left):
-    """test_recovery.py has the recovery of processes that train."""
+    """recovery_by_name.py has the recovery of processes that train."""
     killed, used_up = absent["headless"], absent["budget"]
     killed.shows(2, "  scheduler on n1 failed first: killed by SIGKILL")
     used_up.shows(2, "  rank 0 on n1 failed first: killed by SIGKILL", "  started again 1 of at most 1 time")
     assert left(killed.job_id) == left(used_up.job_id) == {}
 
 
+@pytest.mark.long
 def test_a_worker_that_fails_before_it_joins_ends_the_job_at_once(absent, left):
     run = absent["fails"]
     last = "no device answers"
@@ -120,17 +122,19 @@ def test_a_worker_that_fails_before_it_joins_ends_the_job_at_once(absent, left):
     assert left(run.job_id) == {}
 
 
+@pytest.mark.long
 def test_a_worker_that_never_joins_ends_the_job_in_time(absent, left):
     run = absent["hangs"]
     assert run.rc == 2, run.output
     assert "  rank 1 never joined the cluster: the scheduler waited for job_join_timeout" in run.lines
-    assert f"  last lines of {run.job_dir}/logs/worker_1.log on n2:" in run.lines
+    assert f"  last lines of {run.job_dir}/hosts/n2/logs/worker_1.log on n2:" in run.lines
     assert "    | rank 1 does not join" in run.lines
     failure = run.summary["failure"]
     assert (failure["kind"], failure["process"], failure["rank"]) == ("not_joined", "scheduler", 1)
     assert left(run.job_id) == {}
 
 
+@pytest.mark.long
 def test_a_scheduler_that_never_exits_is_ended_after_the_workers(absent, left):
     run = absent["stays"].expect(0)
     processes = [process for node in run.summary["nodes"] for process in node["processes"]]

@@ -60,14 +60,14 @@ def test_ranks_fill_the_nodes_in_their_order_and_write_their_logs_there(two, nod
     training, shown, _ = two
     for run, expected in ((training, ["0", "1", "2"]), (shown, ["0 1", "2 3"])):
         for name, ranks in zip(nodes, expected):
-            logs = nodes[name].host.check_output(f"cd {run.job_dir}/logs && ls rank_*").split()
+            logs = nodes[name].host.check_output(f"cd {run.job_dir}/hosts/*/logs && ls rank_*").split()
             assert logs == [f"rank_{rank}.log" for rank in ranks.split()], name
         plan = run.file("plan.json")
         assert [len(node["processes"]) for node in plan["nodes"]] == [1] + [0] * (len(expected) - 1)
     assert "--hostfile" in training.file("plan.json")["nodes"][0]["processes"][0]["argv"]
     assert "-H" in shown.file("plan.json")["nodes"][0]["processes"][0]["argv"]
     addresses = [node["address"] for node in training.file("plan.json")["nodes"]]
-    hostfile = nodes["n1"].host.check_output(f"cat {training.job_dir}/hostfile")
+    hostfile = nodes["n1"].host.check_output(f"cat {training.job_dir}/hosts/*/hostfile")
     assert hostfile.splitlines() == [f"{address} slots=1" for address in addresses]
 
 
@@ -103,22 +103,12 @@ def test_daemons_on_other_nodes_carry_the_job_id_and_stop_ends_them(two, left):
     assert left(run.job_id) == {}
 
 
-@pytest.fixture(scope="module")
-def failed(play, nodes):
-    """A rank that raises, and a rank that is killed."""
+def test_a_rank_that_fails_is_named_with_host_and_exit_code(play, left):
     raised = play.launch(WORKER, **MPIRUN, job_nodes=3, job_command=["python3", "worker.py", "--raise-on", "1"])
-    killed = play.launch(WORKER, **MPIRUN, job_nodes=2).trains()
-    nodes["n2"].kill_rank(killed.job_id, 1)
-    return raised.wait(), killed.wait()
-
-
-def test_a_rank_that_fails_is_named_with_host_and_exit_code_or_signal(failed, left):
-    raised, killed = failed
     nothing = "  no process of the job is left on n1, n2, n3"
     raised.shows(2, "  rank 1 on n2 failed first: exit code 7, ValueError: no picture for step 5", nothing)
     assert [line for line in raised.lines if line.startswith("    | ")][-1] == "    | ValueError: no picture for step 5"
-    killed.shows(2, "  rank 1 on n2 failed first: killed by SIGKILL")
-    assert left(raised.job_id) == left(killed.job_id) == {}
+    assert left(raised.job_id) == {}
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +120,7 @@ def launchers_killed(play, nodes):
     return head.wait(), daemon.wait()
 
 
+@pytest.mark.long
 def test_a_killed_mpirun_or_daemon_takes_everything_with_it(launchers_killed, left):
     head, run = launchers_killed
     head.shows(2, "  mpirun on n1 failed first: killed by SIGKILL")
@@ -153,6 +144,7 @@ def node_killed(play, nodes, node_vars):
     return run, there
 
 
+@pytest.mark.long
 def test_a_killed_node_ends_the_job_on_all_others(node_killed, left):
     run, there = node_killed
     assert run.rc == 2, run.output
@@ -192,6 +184,7 @@ def test_a_node_that_ssh_does_not_reach_is_found_before_anything_starts(play, no
     assert other.rc == 0, other.output
 
 
+@pytest.mark.long
 def test_a_node_that_ssh_does_not_reach_any_more(play, node_vars, left):
     """Preflight logs in without the job's own options of ssh, so these fail later, as a node that is lost meanwhile."""
     options = {"plm_rsh_args": "-o BatchMode=yes -p 2"}
@@ -202,52 +195,49 @@ def test_a_node_that_ssh_does_not_reach_any_more(play, node_vars, left):
     assert left(run.job_id) == {}
 
 
+@pytest.mark.long
 def test_a_rank_whose_program_is_gone_is_named(play, left):
     run = play.launch(WORKER, **MPIRUN, job_nodes=2, job_command=["sh", "-c", "exec ./gone-by-now"]).expect(2)
     assert re.search(r"^  rank [01] on n[12] failed first: .* 127, .*gone-by-now: not found$", run.output, re.MULTILINE)
     assert left(run.job_id) == {}
 
 
-def test_a_killed_rank_starts_the_whole_job_again(play, nodes, left):
-    command = ["python3", "worker.py", "--resume", "--steps", "40", "--restarts", "1"]
-    run = play.launch(WORKER, **MPIRUN, job_name="again", job_nodes=2, job_max_restarts=1, job_command=command)
-    run.trains()
-    nodes["n2"].kill_rank(run.job_id, 1)
-    run.wait_for("rank 1 on n[12]: .*, so the whole job starts again")
-    assert run.rc == 0, run.output
-    (restart,) = run.summary["restarts"]
-    assert (restart["failure"]["rank"], restart["restarted"]) == (1, "the whole job")
-    for rank in range(2):
-        first, again, second = run.log(rank).partition("--- started again")
-        assert again and "step 40/40" not in first and "step 40/40" in second
-    assert left(run.job_id) == {}
-
-
 @pytest.fixture(scope="module")
-def moved(play, nodes, node_vars):
-    """A job on n1 and n2 with the spare n3, of which n2 is killed; it comes back while the job goes on."""
-    command = ["python3", "worker.py", "--resume", "--steps", "40", "--restarts", "1", "--gate"]
-    spare = {"job_nodes": 2, "job_spares": 1, "job_max_restarts": 1}
-    run = play.launch(WORKER, **MPIRUN, **spare, job_name="moved", job_command=command).trains()
-    head, lost = nodes["n1"].table, nodes["n2"]
+def moved(play, nodes, node_vars, scheduler):
+    """A job on n1 and n2 with the spare n3: rank 1 is killed, then n2, which comes back while the job goes on."""
+    command = ["python3", "worker.py", "--resume", "--steps", "60", "--restarts", "2", "--gate"]
+    spare = {"job_nodes": 2, "job_spares": 1, "job_max_restarts": 2}
+    run = play.launch(WORKER, **MPIRUN, **spare, **scheduler, job_name="moved", job_command=command).trains()
+    head, lost = nodes["n1"], nodes["n2"]
+    lost.kill_rank(run.job_id, 1)
+    run.wait_for(r"rank 1 on n[12]: .*, so the whole job starts again")
+    wait_until(lambda: head.cluster(run)["ranks_running"] == 2 and began(lost, run, 2), "all ranks run again")
     lost.podman("kill")
     try:
-        state = f"{run.job_dir}/cluster.json"
-        wait_until(lambda: head.read_json(state)["restarts"]["replaced"] == {"n2": "n3"}, "n3 in the place of n2")
+        wait_until(lambda: head.cluster(run)["restarts"]["replaced"] == {"n2": "n3"}, "n3 in the place of n2")
     finally:
         lost.boot(node_vars["n2"]["ansible_host"])
-    end = wait_until(lambda: lost.table.read_json(f"{run.job_dir}/monitor.json")["end"], "the end of n2")
+    end = wait_until(lambda: lost.end(run), "the end of n2")
     for name in ("n1", "n3"):
         nodes[name].host.check_output(f"touch {run.job_dir}/source/go")
     return run.wait(), end
 
 
-def test_a_spare_takes_the_place_of_a_killed_node(moved, nodes, node_vars, left):
+def began(node, run, times):
+    """Return whether rank 1 has begun so many times on its node."""
+    return node.host.run(f"grep -c ' pid ' {run.job_dir}/hosts/*/logs/rank_1.log").stdout == f"{times}\n"
+
+
+@pytest.mark.long
+def test_a_killed_rank_starts_all_again_and_a_spare_takes_the_place_of_a_killed_node(moved, nodes, node_vars, left):
     run, end = moved
     run.expect(0, "n3 takes the place of n2")
+    killed, _ = run.summary["restarts"]
+    assert (killed["failure"]["rank"], killed["failure"]["signal"], killed["restarted"]) == (1, 9, "the whole job")
     assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n3")
     assert {node["host"]: node["ranks"] for node in run.summary["nodes"]} == {"n1": [0], "n3": [1], "n2": []}
-    assert all("step 40/40" in run.log(rank) for rank in range(2))
-    hostfile = nodes["n1"].host.check_output(f"cat {run.job_dir}/hostfile")
+    assert run.log(0).count("--- started again") == 2
+    assert all("step 60/60" in run.log(rank) for rank in range(2))
+    hostfile = nodes["n1"].host.check_output(f"cat {run.job_dir}/hosts/*/hostfile")
     assert hostfile.split() == [node_vars["n1"]["ansible_host"], "slots=1", node_vars["n3"]["ansible_host"], "slots=1"]
     wait_until(lambda: left(run.job_id) == {}, f"nothing of {run.job_id} is left")

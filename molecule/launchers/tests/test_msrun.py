@@ -24,6 +24,7 @@ def test_its_logs_are_found_where_those_of_the_other_launcher_are(two):
     assert {"agent_0.log", "agent_1.log", "scheduler.log", "worker_0.log", "worker_1.log"} <= collected
 
 
+@pytest.mark.long
 def test_a_killed_worker_ends_the_job_everywhere(play, nodes, left):
     command = ["python", "mindspore/train.py", "--data=/var/lib/trainyard/data/digits", "--epochs=100000"]
     run = play.launch(DIGITS, job_nodes=2, job_command=command).trains()

@@ -32,9 +32,10 @@ class Job:
     def __init__(self, run, nodes):
         self.run, self.nodes = run, nodes
         self.head = run.file("plan.json")["head"]
-        self.folder = run.file("plan.json")["job_dir"]
+        self.folder = run.job_dir
+        self.parts = {name: f"{run.job_dir}/hosts/{name}" for name in nodes}
         for rank, name in enumerate(NODES):
-            log = f"{self.folder}/logs/worker_{rank}.log"
+            log = f"{self.parts[name]}/logs/worker_{rank}.log"
             wait_until(lambda log=log, name=name: self._gathered(name, log), f"rank {rank} gathers")
         self.passwords = {name: self.spec("n1")["secret_env"][name] for name in SECRETS}
 
@@ -44,10 +45,10 @@ class Job:
         return "gathered [[0], [1]]" in self.nodes[name].host.run(f"cat {log}").stdout
 
     def spec(self, name):
-        return json.loads(self.nodes[name].host.check_output(f"cat {self.folder}/node_plan.json"))
+        return json.loads(self.nodes[name].host.check_output(f"cat {self.parts[name]}/node_plan.json"))
 
     def file(self, name):
-        return base64.b64decode(self.nodes["n1"].host.check_output(f"base64 -w0 {self.folder}/tls/{name}"))
+        return base64.b64decode(self.nodes["n1"].host.check_output(f"base64 -w0 {self.parts['n1']}/tls/{name}"))
 
     def client(self, folder):
         """The client certificate with its key, readable for Python's ssl."""
@@ -131,11 +132,11 @@ def stolen(job, tmp_path_factory):
 
 def test_only_the_training_user_can_read_the_keys(job, nodes):
     for name in NODES:
-        folder = nodes[name].host.file(f"{job.folder}/tls")
+        folder = nodes[name].host.file(f"{job.parts[name]}/tls")
         assert (folder.user, folder.mode) == ("train", 0o700)
         assert sorted(folder.listdir()) == ["ca.pem", "client.p12", "config.json", "crl.pem", "server.p12"]
         for file in folder.listdir():
-            found = nodes[name].host.file(f"{job.folder}/tls/{file}")
+            found = nodes[name].host.file(f"{job.parts[name]}/tls/{file}")
             assert (found.user, found.group, found.mode) == ("train", "train", 0o600), file
         assert job.spec(name)["secret_env"] == job.passwords
     assert len(set(job.passwords.values())) == 2
@@ -169,12 +170,13 @@ def test_no_secret_is_anywhere_else(job, nodes, ansible_log):
 def test_nothing_of_it_is_left_on_the_nodes(job, nodes):
     job.finish().wait()
     for name in NODES:
-        assert nodes[name].host.file(f"{job.folder}/tls").listdir() == []
+        assert nodes[name].host.file(f"{job.parts[name]}/tls").listdir() == []
         assert job.spec(name)["secret_env"] == {}
         left = nodes[name].host.run(f"grep -rlF -- '{job.passwords['MS_TLS_CLIENT_PASSWORD']}' {job.folder}")
         assert left.stdout == ""
 
 
+@pytest.mark.long
 def test_msrun_and_a_certificate_that_was_revoked(job, stolen, play, nodes, authority, tmp_path):
     job.finish().wait()
     run = play.launch(
@@ -194,6 +196,7 @@ def refused(play, authority):
     return plain.wait(), password.wait()
 
 
+@pytest.mark.long
 def test_a_plain_worker_cannot_join(refused):
     run, _ = refused
     run.expect(2, "rank 1 never joined the cluster")
@@ -202,6 +205,7 @@ def test_a_plain_worker_cannot_join(refused):
     assert "gathered" not in "".join(logs)
 
 
+@pytest.mark.long
 def test_a_script_with_a_wrong_password_fails_with_mindspores_message(refused):
     _, run = refused
     run.expect(2, "RuntimeError: The client password is invalid!")
@@ -209,6 +213,7 @@ def test_a_script_with_a_wrong_password_fails_with_mindspores_message(refused):
     assert f"  TLS: {meaning}" in run.lines
 
 
+@pytest.mark.long
 def test_given_certificates_that_do_not_fit_are_found_before_anything_starts(play, nodes, tmp_path):
     """Wrong password and expired at once; tests/unit/job/file/test_tls.py has all that can be wrong."""
     key, certificate = self_signed("site", days=-1)

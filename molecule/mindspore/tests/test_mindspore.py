@@ -48,6 +48,7 @@ def test_the_cheap_check_passes_and_changes_nothing(run_playbook):
     run_playbook("changed.yml", step="verify").expect(0).changes_nothing()
 
 
+@pytest.mark.long
 def test_libgomp_comes_back(run_playbook, members, last):
     node = members[last]
     node.check_output("sudo dpkg --remove --force-depends libgomp1")

@@ -47,6 +47,7 @@ def test_a_key_with_another_fingerprint_is_refused_before_anything_is_touched(
     assert last.check_output(f"stat --format '%n %y' {FILES}") == before
 
 
+@pytest.mark.long
 def test_a_repository_that_another_key_has_signed_is_refused(call, source, first, fingerprints):
     stranger = source | {
         "key_url": source["uri"].rpartition("/debian")[0] + "/stranger.asc",
@@ -57,6 +58,7 @@ def test_a_repository_that_another_key_has_signed_is_refused(call, source, first
     assert "NO_PUBKEY" in finding["found"] or "Missing key" in finding["found"]
 
 
+@pytest.mark.long
 def test_a_label_that_the_pin_would_miss_is_refused(call, source):
     finding = only(call("nvidia_source", source | {"label": "Mirror"}))
     assert (finding["found"], finding["expected"]) == (
@@ -65,6 +67,7 @@ def test_a_label_that_the_pin_would_miss_is_refused(call, source):
     )
 
 
+@pytest.mark.long
 def test_a_second_source_of_the_same_packages_is_refused(call, source, last):
     other = "/etc/apt/sources.list.d/cuda-debian12-x86_64.list"
     key = "/etc/apt/keyrings/trainyard-nvidia.asc"
@@ -91,6 +94,7 @@ def test_a_tampered_repository_is_refused_and_apt_stays_usable(packages, publish
     assert packages(nccl(OLDER))["findings"] == []
 
 
+@pytest.mark.long
 def test_a_new_node_is_not_told_of_a_tampered_repository(call, source, published, first, last):
     call("nvidia_source", {name: source[name] for name in ("host", "provider")} | {"state": "absent"}, check=False)
     # A list that apt has verified earlier would do.
@@ -110,6 +114,7 @@ def test_a_new_node_is_not_told_of_a_tampered_repository(call, source, published
     assert not call("nvidia_source", source, check=False)["changed"]
 
 
+@pytest.mark.long
 def test_a_repository_that_is_down_is_named_and_nothing_is_changed(packages, call, source, first, have):
     before = have()
     first.check_output("sudo systemctl stop nvidia-fake.service")
@@ -142,6 +147,7 @@ def test_down_and_up_again(packages, have, restored):
     assert not packages(nccl(OLDER), check=False)["changed"]
 
 
+@pytest.mark.long
 def test_versions_that_do_not_fit_together_are_refused(packages, have):
     before = have()
     finding = only(packages({"libnccl2": OLDER, "libnccl-dev": WANTED}))
@@ -163,6 +169,7 @@ def distribution(last, first, uri):
     last.check_output(f"sudo rm {files} && sudo apt-get update")
 
 
+@pytest.mark.long
 def test_a_dist_upgrade_changes_nothing_and_the_distribution_is_never_taken(
     distribution, packages, last, have, restored
 ):
@@ -179,6 +186,7 @@ def test_a_dist_upgrade_changes_nothing_and_the_distribution_is_never_taken(
     assert f"{distribution} with 2.22.3-1 does not count" in finding["found"]
 
 
+@pytest.mark.long
 def test_holds_of_others_are_left_alone(packages, last, have, restored):
     finding = only(packages({"libnccl-dev": OLDER}, owner="somebody"))
     assert "libnccl-dev : Depends: libnccl2" in finding["found"] or finding["check"] == "packages on hold"

@@ -13,7 +13,6 @@ import pytest
 
 PREFIX = "/opt/trainyard/nccl-tests"
 LAB = "/var/lib/nccl-tests-lab"
-NOT_BUILT = "nccl-tests cannot be built: 1 finding. Nothing was changed."
 NOT_READY = "nccl-tests are not ready on all nodes: 1 finding."
 PROJECT = Path(__file__).resolve().parents[3]
 # Every program, and what a node says of itself to one who asks.
@@ -96,6 +95,7 @@ def test_another_commit_is_built_once_and_a_preview_says_so(role, node, node_nam
     assert record(node(node_names[-1]))["source"] == f"commit {commits[1]}"
 
 
+@pytest.mark.long
 def test_another_cuda_is_a_reason_to_build(role, node, node_names, commits):
     nvcc = f"{LAB}/cuda/bin/nvcc"
     changed = node_names[:-1]
@@ -110,6 +110,7 @@ def test_another_cuda_is_a_reason_to_build(role, node, node_names, commits):
             node(name).check_output(f"sudo sed -i 's/13\\.1/13.0/g' {nvcc}")
 
 
+@pytest.mark.long
 def test_an_archive_is_built_and_a_wrong_one_is_refused(role, first):
     folder = Path(os.environ.get("MOLECULE_EPHEMERAL_DIRECTORY") or PROJECT / ".cache") / "nccl-tests-lab"
     archive = folder / "nccl-tests.tar.gz"
@@ -124,6 +125,7 @@ def test_an_archive_is_built_and_a_wrong_one_is_refused(role, first):
     assert record(first)["source"] == f"sha256 {sha256}"
 
 
+@pytest.mark.long
 def test_a_commit_of_a_bundle_is_built_without_its_repository(role, first, last, commits, tmp_path):
     archive = last.check_output(f"sudo git --git-dir={LAB}/git/nccl-tests.git archive {commits[1]} | base64")
     (tmp_path / "commit.tar").write_bytes(content := base64.b64decode(archive))
@@ -174,6 +176,7 @@ def test_what_cannot_be_built_is_found_before_anything_is_changed(role, given, t
     role("--limit", "n2", **given).fails(*texts).changes_nothing()
 
 
+@pytest.mark.long
 def test_a_preview_of_a_bare_node_says_what_it_waits_for(role):
     done = role("--check", "--limit", "n2", nccl_tests_nccl_home="/opt/no-nccl")
     done.expect(0, "once the other roles have installed what is not there yet: n2: no include/nccl.h in /opt/no")
@@ -189,6 +192,7 @@ def test_a_node_that_lost_a_library_is_named(role, last, node_names):
     done.fails(f"libraries on {node_names[-1]} found no libnccl.so.2, which all_reduce_perf_mpi, all_gather")
 
 
+@pytest.mark.long
 def test_what_somebody_else_made_is_not_removed(role, last, node_names):
     last.check_output("sudo mkdir -p /opt/trainyard/by-hand")
     try:

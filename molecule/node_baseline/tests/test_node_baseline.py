@@ -1,9 +1,7 @@
 """The role node_baseline: the result on the nodes, and its errors."""
 
-import re
 from contextlib import contextmanager
 
-import pytest
 from lab_jobs import host_list, ssh_from_here
 
 HARD = {"memlock": "Max locked memory", "nofile": "Max open files"}
@@ -80,26 +78,6 @@ def test_limits_hold_in_services_and_in_ssh(host, node_vars):
         assert ssh_as_train(node_vars, name, measure).split() == wanted
 
 
-def test_limits_come_from_the_role_and_an_installers_loopback_name_is_removed(run_playbook, node, node_vars):
-    """The limits are lower than the inherited ones, so only the role's files can cause them."""
-    host = node("n1")
-    try:
-        with changed_file(host, "/etc/hosts", "127.0.1.1 n1.site.example n1 # by the installer"):
-            before = host.check_output("cat /etc/hosts")
-            low = {"node_baseline_nofile": 4321, "node_baseline_memlock": "64"}
-            run_playbook("converge.yml", "--limit", "n1", **low).expect(0)
-            assert host.check_output("cat /etc/hosts") == before.replace(
-                "127.0.1.1 n1.site.example n1 # by", "127.0.1.1 n1.site.example # by"
-            )
-            assert node_vars["n1"]["ansible_host"] in host.check_output("getent hosts n1")
-        service = host.check_output("sudo systemd-run -q --wait --pipe sh -c 'ulimit -Hl; ulimit -Hn'")
-        assert service.split() == ["64", "4321"]
-        with login_as_train(host):
-            assert ssh_as_train(node_vars, "n1", "ulimit -Hl; ulimit -Hn; ulimit -Sn").split() == ["64", "4321", "4321"]
-    finally:
-        assert run_playbook("converge.yml", "--limit", "n1").rc == 0
-
-
 def test_a_conflicting_line_of_the_site_is_an_error(run_playbook, node, node_vars):
     host = node("n1")
     with changed_file(host, "/etc/hosts", "203.0.113.9 n3"):
@@ -142,10 +120,6 @@ def test_bad_input_is_rejected_before_any_change(run_playbook):
 
 
 def test_settings_that_a_container_cannot_have_are_reported(run_playbook):
-    # The defaults were not requested.
-    run = run_playbook("changed.yml", "--limit", "n1", step="verify")
-    assert run.rc == 0, run.output
-    assert "memlock stays at" not in run.text and "the clock belongs to" not in run.text
     given = {"node_baseline_memlock": "999999999", "node_baseline_time_service": "systemd-timesyncd"}
     run = run_playbook("changed.yml", "--limit", "n1", step="verify", **given)
     assert run.rc == 0, run.output
@@ -164,6 +138,8 @@ def test_verification_names_the_node_with_a_wrong_name(run_playbook, node):
         host.check_output("sudo cp -p /root/kept /etc/hosts && sudo rm /root/kept")
     run.fails("n3: name n1: found 203.0.113.1, expected ")
     assert "n2: name n1" not in run.text
+    # Settings that a container cannot have are no defaults, so nobody asked for them.
+    assert "memlock stays at" not in run.text and "the clock belongs to" not in run.text
 
 
 def test_a_wrong_clock_is_found(run_playbook, node, node_names):
@@ -181,27 +157,3 @@ def test_a_wrong_clock_is_found(run_playbook, node, node_names):
         for pair in run.text.split("Offsets from the controller: ")[1].split(" s. Check")[0].split(" s, ")
     )
     assert [name for name, offset in offsets.items() if float(offset) > 90] == node_names[-1:]
-
-
-@pytest.mark.mirrors
-def test_apt_uses_the_sites_mirror_or_its_previous_sources(run_playbook, node, node_names):
-    """The lab's own mirror serves as the site's mirror."""
-    last = node_names[-1]
-    host = node(last)
-    had = host.check_output("cat /etc/apt/sources.list")
-    mirror = re.search(r"^deb (?:\[[^\]]*\] )?(\S+?)/? [\w-]+ main", had, re.MULTILINE)[1].removesuffix("-security")
-
-    def run(mirror, **given):
-        return run_playbook("converge.yml", "--limit", last, node_baseline_apt_mirror=mirror, **given)
-
-    try:
-        none = run("http://127.0.0.1:9/debian")
-        assert none.rc != 0 and f"{last}: apt cannot use http://127.0.0.1:9/debian and" in none.text, none.output
-        assert host.check_output("ls /etc/apt/sources.list.d; cat /etc/apt/sources.list") == had
-        run(f"{mirror}/").expect(0)
-        assert f"{mirror}-security" in host.check_output("apt-cache policy")
-        assert host.check_output("cat /etc/apt/sources.list.before-trainyard") == had
-        assert run(f"{mirror}/").changes[last] == 0
-    finally:
-        host.check_output("sudo rm -f /etc/apt/sources.list.d/trainyard-mirror.sources")
-        host.run("sudo mv /etc/apt/sources.list.before-trainyard /etc/apt/sources.list")

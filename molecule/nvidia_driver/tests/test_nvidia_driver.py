@@ -6,12 +6,10 @@ NVIDIA's repository, its installer and dkms are fakes; apt, dpkg, systemd, the r
 import json
 
 import pytest
-from lab_jobs import WORKER
 
 OLD, NEW = "550.54.15", "550.127.08"
 RUNFILE = "470.103.01"
 KERNEL = "6.1.0-99-replay"
-MODULE = f"/lib/modules/{KERNEL}/build"
 PARTS = {
     "cuda-drivers-550",
     "libcuda1",
@@ -27,16 +25,12 @@ PARTS = {
     "nvidia-persistenced",
     "nvidia-smi",
 }
-BROKEN = "/var/lib/dkms/nvidia/build/nv-mmap.c:57:9: error: implicit declaration of function vm_flags_set"
 VENDORS = {
     "nvidia_driver_provider": "runfile",
     "nvidia_driver_version": RUNFILE,
     "nvidia_driver_fabric_manager": "false",
 }
 INSTALLER = "/var/lib/trainyard-root/nvidia-driver"
-BOOT_TIME = "stat -c %Z /proc/1"
-# A file of another driver, as a removal by hand leaves it: the check of a newer driver finds it.
-LEFTOVER = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.15"
 
 
 @pytest.fixture(scope="module")
@@ -104,43 +98,6 @@ def test_bad_input_of_an_upgrade_is_said_before_anything_is_touched(upgrade, nod
     assert table == ""
 
 
-def test_a_canary_that_fails_its_verification_gets_back_what_it_had_and_no_other_node_is_touched(
-    upgrade, node, node_names
-):
-    first, *others = node_names
-    mark = "stat -c %Y /var/lib/dpkg/status"
-    before = {name: node(name).check_output(mark) for name in node_names}
-    node(first).check_output(f"sudo touch {LEFTOVER}")
-    try:
-        done, table = upgrade(nvidia_driver_upgrade_serial=4)
-    finally:
-        node(first).check_output(f"sudo rm {LEFTOVER}")
-    done.expect(2, f"rolled back on {first} found user space: {OLD} expected the new driver, verified")
-    assert f"{first} 1 rolled back {NEW} (network_repo) user space: {OLD}" in table
-    expect_whole(node(first), OLD)
-    assert node(first).check_output(mark) != before[first], "it had the new one meanwhile"
-    for name in others:
-        assert f"{name} 2 waiting {NEW} (network_repo)" in table
-        assert node(name).check_output(mark) == before[name]
-        expect_whole(node(name), OLD)
-
-
-def test_the_next_run_goes_on_and_leaves_out_a_node_with_a_job(upgrade, play, node, nodes, node_names):
-    *others, last = node_names
-    job = play.launch(WORKER, job_hosts=last).trains()
-    try:
-        done, table = upgrade(nvidia_driver_upgrade_serial=4)
-    finally:
-        nodes[last].kill_rank(job.job_id, 0)
-        job.wait()
-    done.expect(3, f"Not upgraded: {last}. Run this again")
-    assert f"{last} - in use {NEW} (network_repo) job {job.job_id} {len(node_names)} nodes:" in table
-    for name in others:
-        assert f"{name} 1 upgraded {NEW}" in table or f"{name} 2 upgraded {NEW}" in table
-        expect_whole(node(name), NEW)
-    expect_whole(node(last), OLD)
-
-
 def test_a_preview_says_what_it_would_do(run, last, last_name):
     run("--check", nvidia_driver_version=NEW).expect(0, f"{last_name}: driver {NEW} instead of {OLD} (network_repo)")
     assert parts(last)["nvidia-smi"] == (OLD, "hi")
@@ -170,67 +127,7 @@ def test_what_stands_in_the_way_is_said_before_anything_is_changed(
     assert parts(last)["nvidia-kernel-dkms"] == (OLD, "hi")
 
 
-@pytest.mark.mirrors
-def test_the_distributions_packages_are_looked_for_there(run, last):
-    try:
-        done = run(
-            nvidia_driver_provider="distro",
-            nvidia_driver_version="535.1.99",
-            nvidia_driver_replace=True,
-            nvidia_driver_fabric_manager="false",
-        )
-    finally:
-        last.check_output("sudo rm -f /etc/apt/sources.list.d/trainyard-nvidia-distro.sources")
-    done.fails("found the distribution (Debian or Ubuntu) offers", "expected 535.1.99")
-    assert parts(last)["nvidia-kernel-dkms"] == (OLD, "hi")
-
-
-def test_a_build_that_fails_is_quoted_and_undone(run, last, last_name):
-    last.check_output(f"echo '{BROKEN}' | sudo tee {MODULE}/broken-{NEW}")
-    try:
-        done = run(nvidia_driver_version=NEW)
-    finally:
-        last.check_output(f"sudo rm {MODULE}/broken-{NEW}")
-    done.fails(f"none for kernel {KERNEL}; dkms status: nvidia/{NEW} added; errors of the build: {BROKEN}")
-    assert "Errors of the build" not in done.text, "the errors are not repeated"
-    assert f"{last_name} has driver {OLD} as before, and apt works." in done.text
-    expect_whole(last, OLD)
-
-
-def test_an_installer_with_another_sum_changes_nothing(run, last, last_name):
-    done = run(**VENDORS, nvidia_driver_replace=True, nvidia_driver_sha256="0" * 64)
-    done.fails("has sha256 ", f"expected {'0' * 64}")
-    assert parts(last)["nvidia-kernel-dkms"] == (OLD, "hi")
-
-
-def test_the_vendors_installer_replaces_packages_when_that_is_allowed(run, last):
-    run(**VENDORS, nvidia_driver_replace=True).expect(0)
-    assert parts(last) == {}
-    arguments = last.file("/var/log/replay-installer.arguments").content_string.split()
-    assert arguments == ["--silent", "--no-questions", "--no-x-check", "--dkms", f"--kernel-name={KERNEL}"]
-    assert last.check_output("sudo dkms status") == f"nvidia/{RUNFILE}, {KERNEL}, x86_64: installed"
-    assert not last.file(INSTALLER).exists
-    run(**VENDORS).expect(0).changes_nothing()
-
-
-def test_a_reboot_is_announced_and_made_only_when_allowed(run_playbook, last, last_name):
-    """nvidia-smi's mismatch, as after an upgrade under a loaded module, goes with the restart that empties /run."""
-    last.check_output(
-        "sudo mv /usr/bin/nvidia-smi /usr/bin/nvidia-smi.real && sudo touch /run/replay-mismatch && printf '%s\\n' "
-        "'#!/bin/sh' 'if [ -e /run/replay-mismatch ]; then' "
-        "'echo Failed to initialize NVML: Driver/library version mismatch; exit 18; fi' 'exit 9' "
-        "| sudo tee /usr/bin/nvidia-smi && sudo chmod 0755 /usr/bin/nvidia-smi"
-    )
-    before = last.check_output(BOOT_TIME)
-    due = f"{last_name}: reboot due: nvidia-smi reports: Failed to initialize NVML: Driver/library version mismatch"
-    run_playbook("reboot.yml", **VENDORS).expect(0, f"{due}. Not allowed: set nvidia_driver_reboot: true")
-    assert last.check_output(BOOT_TIME) == before
-    run_playbook("reboot.yml", "--limit", last_name, **VENDORS, nvidia_driver_reboot=True).expect(0, due)
-    assert last.check_output(BOOT_TIME) != before
-
-
 def test_removal_leaves_nothing(run, run_playbook, node, node_names, fake):
-    """One node has the packages, the last one the vendor's driver."""
     run_playbook("changed.yml", nvidia_driver_state="absent", **fake).expect(0)
     for name in node_names:
         host = node(name)

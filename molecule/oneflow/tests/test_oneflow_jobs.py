@@ -91,14 +91,14 @@ exit 7
 def test_a_rank_that_fails_is_named_and_ends_the_job_everywhere(play, left):
     run = play.launch(LAUNCH, job_ranks_per_node=2, job_command=["sh", "-c", FAILING], job_source="")
     first = "  rank 3 on n2 failed first: exit code 7; its log ends with: no device answers"
-    run.shows(2, first, f"  last lines of {run.job_dir}/logs/rank_3.log on n2:", "    | no device answers")
+    run.shows(2, first, f"  last lines of {run.job_dir}/hosts/n2/logs/rank_3.log on n2:", "    | no device answers")
     assert left(run.job_id) == {}
 
 
 def test_a_launch_module_has_a_session_of_its_own_and_a_killed_rank_is_named(play, nodes, left):
     run = play.launch(LAUNCH, job_command=["sleep", "600"], job_source="")
     run.wait_for("2/2 ranks running")
-    node, pids = nodes["n2"], f"{run.job_dir}/pids.json"
+    node, pids = nodes["n2"], f"{run.job_dir}/hosts/*/pids.json"
     wait_until(lambda: node.host.file(pids).exists, "the launch module of n2")
     pid = node.table.read_json(pids)["agent"]["pid"]
     rank = wait_until(

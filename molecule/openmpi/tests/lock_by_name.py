@@ -32,3 +32,11 @@ def test_a_version_that_the_mirror_has_no_more_is_named_before_anything_is_touch
 
     run_playbook("site.yml", *only, **held("1.0")).expect(0, "trainyard-held")
     run_playbook("site.yml", *only, **held("1.0")).changes_nothing()
+
+
+def test_site_yml_installs_the_versions_of_the_lock(held, run_playbook, node, node_names):
+    only = ("--limit", node_names[0], "--tags", "node_baseline")
+    run_playbook("site.yml", *only, **held("1.0")).expect(0, "trainyard-held")
+    first = node(node_names[0])
+    assert first.check_output("dpkg-query -W -f '${Version}' trainyard-held") == "1.0"
+    assert not first.file("/etc/apt/preferences.d/trainyard-lock").exists

@@ -67,11 +67,3 @@ def held(asked, node, node_names, tmp_path):
 
     yield options
     host.check_output("sudo sh -c %s", CLEAN)
-
-
-def test_site_yml_installs_the_versions_of_the_lock(held, run_playbook, node, node_names):
-    only = ("--limit", node_names[0], "--tags", "node_baseline")
-    run_playbook("site.yml", *only, **held("1.0")).expect(0, "trainyard-held")
-    first = node(node_names[0])
-    assert first.check_output("dpkg-query -W -f '${Version}' trainyard-held") == "1.0"
-    assert not first.file("/etc/apt/preferences.d/trainyard-lock").exists

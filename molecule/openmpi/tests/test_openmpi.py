@@ -2,17 +2,13 @@
 
 import re
 
-import pytest
-from lab_jobs import host_list
-
 AS_TRAIN = "sudo --user=train --set-home"
-SITE, LINK = "/opt/site/openmpi-4.1.4", "/opt/trainyard/openmpi"
 
 
 def test_mpirun_starts_processes_on_all_nodes(host, node_names):
     """From every node, as any may be a job's head."""
     where = ",".join(f"{name}:2" for name in node_names)
-    started = host.check_output(f"{AS_TRAIN} timeout 60 mpirun -H {where} --bind-to none uname -n")
+    started = host.check_output(f"{AS_TRAIN} timeout 300 mpirun -H {where} --bind-to none uname -n")
     assert sorted(started.split()) == sorted(node_names * 2)
 
 
@@ -45,50 +41,6 @@ def test_a_node_that_cannot_take_part_fails_the_verification(run_playbook, node_
     # The message of the user's shell, bash or sh.
     assert re.search(r"sh: (line )?1: /usr/bin/orted: (No such file or directory|not found)", done.text), done.output
     assert f"expected {2 * len(node_names)} processes" in done.text
-
-
-@pytest.fixture(scope="module")
-def existing(node, node_names):
-    """Put Debian's Open MPI under another prefix on two nodes, as one of MLNX_OFED or HPC-X would be."""
-    two = (node_names[0], node_names[-1])
-    system = "/usr/lib/x86_64-linux-gnu/openmpi"
-    for name in two:
-        node(name).check_output(
-            f"sudo sh -ec 'mkdir -p {SITE}/bin; cd {SITE}; ln -s {system}/lib {system}/include .;"
-            "for each in mpirun orted mpicc ompi_info; do ln -s /usr/bin/$each bin/; done'"
-        )
-    yield two
-    for name in two:
-        node(name).check_output(f"sudo rm -rf /opt/site /opt/trainyard/odd {LINK}")
-
-
-def test_an_existing_open_mpi_is_used_and_verified(run_playbook, existing, node):
-    given = {"openmpi_provider": "existing", "openmpi_prefix": SITE}
-    first = existing[0]
-    run_playbook("changed.yml", "--limit", ",".join(existing), **given).expect(0)
-    for name in existing:
-        found = node(first).check_output(f"{AS_TRAIN} ssh -o BatchMode=yes {name} 'command -v mpirun; readlink {LINK}'")
-        assert found.split() == [f"{LINK}/bin/mpirun", SITE]
-
-
-def test_a_node_with_another_version_is_named_and_the_role_goes_back_to_the_packages(
-    run_playbook, existing, node_names, node
-):
-    """The odd mpirun only tells its version. The role takes the links away, and the settings of sessions."""
-    odd = node(node_names[-1])
-    odd.check_output(
-        f"sudo sh -ec 'mkdir -p /opt/trainyard/odd/bin; ln -sfn odd {LINK}; cd /opt/trainyard/odd/bin;"
-        'printf "#!/bin/sh\\necho \\"mpirun (Open MPI) 4.0.3\\"\\n" >mpirun; chmod +x mpirun\''
-    )
-    run_playbook("changed.yml", step="verify").fails(
-        f"Open MPI does not work over all nodes: 1 finding. 1. Open MPI on {node_names[-1]} "
-        "found Open MPI 4.0.3 (/opt/trainyard/openmpi/bin/mpirun) expected Open MPI 4.1.4, as on "
-        f"{host_list(node_names[:-1])} do make the nodes equal"
-    )
-    back = run_playbook("changed.yml").expect(0)
-    assert {name for name, changes in back.changes.items() if changes} == set(existing)
-    for name in existing:
-        assert node(name).run(f"ls {LINK} /etc/ssh/sshd_config.d/*sessions* /etc/profile.d/*openmpi*").stdout == ""
 
 
 def test_bad_input_is_refused_with_what_to_do(run_playbook):

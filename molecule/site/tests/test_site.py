@@ -60,6 +60,7 @@ def fingerprints():
     return lines
 
 
+@pytest.mark.long
 def test_hosts_are_as_before_when_trainyard_is_taken_off(run_playbook, bare_inventory):
     # The test above has sent the agent.
     agent = "/var/cache/trainyard"

@@ -1,4 +1,7 @@
-"""Jobs in a real Slurm with three nodes: training, shared nodes, all ways to end, a lost node."""
+"""What is Slurm's own with three nodes: shared nodes, the login host, requests, scancel, a requeued job.
+
+The tests of jobs that are the same over ssh are in the scenarios jobs and launchers (TRAINYARD_SCHEDULERS=slurm).
+"""
 
 import json
 import re
@@ -47,15 +50,6 @@ def test_two_jobs_share_the_nodes_and_msrun_trains_when_there_is_room(three):
     assert "final test accuracy" in three[2].expect(0).log(0)
 
 
-def test_a_killed_rank_ends_the_job_and_is_named(play, nodes, left):
-    run = play.launch(WORKER, **SLURM, job_nodes=3).trains()
-    nodes["n2"].kill_rank(run.job_id, 1)
-    run.expect(2, "rank 1 on n2 failed first: killed by SIGKILL")
-    failure = run.summary["failure"]
-    assert (failure["kind"], failure["rank"], failure["host"], failure["signal"]) == ("exit", 1, "n2", 9)
-    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
-
-
 def test_a_login_host_is_all_that_the_inventory_needs(play, nodes, node_vars, tmp_path, left):
     """The ranks run on nodes that it does not have, with a folder shared with the login host."""
     inventory = tmp_path / "login.json"
@@ -65,7 +59,7 @@ def test_a_login_host_is_all_that_the_inventory_needs(play, nodes, node_vars, tm
         job_sbatch_options=["--exclude=n1"],
     ).trains()  # fmt: skip
     n3 = nodes["n3"].table
-    n3.kill(n3.rank(f"{SHARED}/hosts/n3/jobs/{run.job_id}", 1))
+    n3.kill(n3.rank(f"{SHARED}/jobs/{run.job_id}", 1))
     run.expect(2, "rank 1 on n3 failed first: killed by SIGKILL")
     assert [node["host"] for node in run.summary["nodes"]] == ["n2", "n3"]
     assert run.summary["metrics"]["step"] and "rank 1 of 2" in run.log(1)
@@ -81,44 +75,6 @@ def test_a_login_host_alone_is_not_enough_where_nothing_is_shared(play, node_var
     assert f"nothing; logs cannot be fetched from {others} of train" in run.text
 
 
-def test_a_job_is_watched_and_canceled(play, left):
-    # A canceled job must not restart.
-    run = play.launch(WORKER, **SLURM, job_nodes=2, job_wait=False, job_max_restarts=1).expect(0)
-    watch = play("playbooks/watch.yml", job_id=run.job_id).trains()
-    play("playbooks/status.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} is running.")
-    play("playbooks/stop.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} was stopped")
-    watch.expect(2, "was stopped")
-    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
-
-
-def saves_before_it_is_stopped(play, launcher, **where):
-    """Stop a job whose rank 0 takes 4 s to save, and rank 1 dies of the signal; return its run."""
-    saver = {"job_source": "molecule/launchers/saver", "job_command": ["python", "train.py", "4", "SIGUSR1"]}
-    settings = {"job_launcher": launcher, "job_devices": "none", "job_packages": [], "job_min_disk_mib": 16}
-    run = play.launch(
-        **where, **saver, **settings, job_name="saves", job_nodes=2, job_ranks_per_node=1,
-        job_stop_signal="USR1", job_stop_grace=60,
-    ).trains()  # fmt: skip
-    play("playbooks/stop.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} was stopped")
-    run.expect(2, "was stopped")
-    assert re.search(r"^saved step \d+ after 1 signal$", run.log(0), re.MULTILINE)
-    assert (run.summary["saving"]["asked"], run.summary["saving"]["signal"]) == (1, "USR1")
-    return run
-
-
-@pytest.mark.parametrize("launcher", ["torchrun", "direct"])
-def test_a_rank_saves_before_its_job_is_canceled(play, launcher, left):
-    """It needs its data loader's workers meanwhile."""
-    run = saves_before_it_is_stopped(play, launcher, **SLURM)
-    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
-
-
-def test_a_job_ends_when_its_time_is_up(play):
-    run = play.launch(WORKER, **SLURM, job_nodes=1, job_timeout=60, job_max_restarts=1).expect(2)
-    assert run.summary["state"] == "timed_out"
-    assert "its time (job_timeout) was up" in run.text
-
-
 def test_impossible_requests_are_found_before_submission(play):
     run = play.launch(WORKER, **SLURM, job_nodes=3, job_ranks_per_node=64, job_gres="gpu:8")
     run.expect(2, "64 ranks on each node; 0 nodes of train have as many CPUs", "nothing was started")
@@ -129,6 +85,13 @@ def test_impossible_requests_are_found_before_submission(play):
     assert "nothing was started" in late.text and late.summary["nodes"][0]["ranks"] == []
     other = play.launch(WORKER, **SLURM, job_nodes=9, job_partition="nowhere")
     other.expect(2, "no partition 'nowhere' expected a partition of the cluster: train")
+
+
+def test_a_job_that_its_user_cancels_was_stopped(play, nodes, left):
+    run = play.launch(WORKER, **SLURM, job_nodes=2, job_max_restarts=1).trains()
+    nodes["n1"].host.check_output(f"runuser -u train -- scancel {run.file('plan.json')['engine']['id']}")
+    run.expect(2, "was stopped")
+    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
 
 
 def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, node_vars, left):
@@ -146,30 +109,3 @@ def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, no
     run.wait_for(r"(?s)pending \(.*2/2 ranks running")
     assert run.rc == 0, run.output
     assert run.summary["restarts"] and "step 400/400" in run.log(0)
-
-
-def test_a_failed_rank_starts_the_job_again_in_its_allocation(play, left):
-    command = ["python3", "worker.py", "--raise-on", "1", "--once", "--steps", "20"]
-    run = play.launch(WORKER, **SLURM, job_nodes=2, job_max_restarts=1, job_command=command).expect(0)
-    assert "pending (BeginTime)" not in run.output
-    (restart,) = run.summary["restarts"]
-    assert restart["failure"]["rank"] == 1 and "started again 1 of at most 1 time" in run.text
-    # The log of the first attempt remains.
-    assert "no picture for step 5" in run.log(1) and "step 20/20" in run.log(1)
-    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
-
-
-def test_a_spare_takes_the_place_of_a_lost_node_in_the_allocation(play, nodes, node_vars, left):
-    command = ["python3", "worker.py", "--resume", "--steps", "400"]
-    run = play.launch(
-        WORKER, **SLURM, job_nodes=2, job_spares=1, job_max_restarts=1, job_command=command, job_rejoin_timeout=5
-    ).trains()
-    nodes["n2"].podman("kill")
-    try:
-        run.expect(0)
-    finally:
-        nodes["n2"].boot(node_vars["n2"]["ansible_host"])
-    (restart,) = run.summary["restarts"]
-    assert (restart["replaced"], restart["spare"]) == ("n2", "n3") and "step 400/400" in run.log(0)
-    assert "pending (BeginTime)" not in run.output
-    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")

@@ -4,7 +4,8 @@ pytest tests/authority_by_name.py in the scenario's folder, after `make molecule
 this order; the last fixture returns the nodes to the lab's own authority.
 """
 
-from test_ssh_mesh import AS_TRAIN, SHORT, own_authority_again, refused, throwaway
+from authority import SHORT, own_authority_again, throwaway
+from test_ssh_mesh import AS_TRAIN, refused
 
 # Fixtures that the tests get by their names.
 __all__ = ["own_authority_again", "throwaway"]

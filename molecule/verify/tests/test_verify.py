@@ -15,6 +15,18 @@ SMALL = {"benchmark_max_bytes": "256K", "pair_max_bytes": "1M", "pair_backend": 
 # A fiftieth of what the lab's links carry: no noise of a busy machine looks like it.
 SLOW = "limit rate over 8 mbytes/second burst 64 kbytes drop"
 
+# One element of a result is a little wrong, as a defective unit would have it.
+PATCH = """
+_sound = layer_norm
+
+
+def layer_norm(*given, **named):
+    found = _sound(*given, **named)
+    with torch.no_grad():
+        found.view(-1)[7] += 1e-6
+    return found
+"""
+
 
 class Verified(NamedTuple):
     """How verify.yml ended, what it printed, and report.json."""
@@ -70,13 +82,14 @@ def _chain(hook, port):
 
 
 def test_a_sound_cluster_passes_and_leaves_a_report(verify, node_names):
-    phases = ["software", "drift", "reach", "devices", "collectives", "bandwidth", "counters"]
+    phases = ["software", "drift", "reach", "devices", "compute", "storage", "collectives", "bandwidth", "counters"]
     done = verify(verify_phases=phases, verify_busbw=ANY_SPEED, trainyard_frameworks=["pytorch", "openmpi"])
     assert done.rc == 0, done.output
     assert done.states == {**dict.fromkeys(phases, "pass"), "devices": "skipped"}
-    checked = "software, drift, reach, collectives, bandwidth, counters"
+    checked = "software, drift, reach, compute, storage, collectives, bandwidth, counters"
     assert f"The cluster trainyard is verified in {checked}. " in done.text
     assert "not applicable devices not asked for stragglers" in done.text
+    assert {check["state"] for check in done.checks("storage")} <= {"pass", "skipped"}
     assert {check["name"] for check in done.checks("software")} == {"node_baseline", "openmpi", "pytorch"}
     assert [check["name"] for check in done.checks("collectives")] == [
         "all-gather of pytorch under torchrun",
@@ -95,10 +108,12 @@ def test_a_sound_cluster_passes_and_leaves_a_report(verify, node_names):
     assert "devices: does not apply, no node has an NVIDIA GPU; no node has an Ascend NPU; no node has" in done.text
 
 
+@pytest.mark.long
 def test_a_bandwidth_with_nothing_to_compare_it_with_is_not_judged(verify):
-    done = verify(verify_phases=["reach", "bandwidth"])
+    done = verify(verify_phases=["reach", "bandwidth"], verify_collectives=["all_reduce", "alltoall"])
     assert (done.rc, done.states) == (0, {"reach": "pass", "bandwidth": "skipped"}), done.output
-    (check,) = done.checks("bandwidth")
+    check, second = done.checks("bandwidth")
+    assert (check["name"], second["name"]) == ("all_reduce over gloo", "alltoall over gloo")
     assert check["found"].startswith("busbw ") and "verify_save_baseline" in check["action"]
     assert "not applicable bandwidth" in done.text
 
@@ -114,6 +129,7 @@ def test_what_was_saved_is_what_the_next_verification_compares_with(verify, tmp_
     assert "baseline" in again.checks("bandwidth", "pass")[0]["source"]
 
 
+@pytest.mark.long
 def test_a_baseline_without_this_cluster_or_that_is_not_there_is_never_passed_over(run_playbook, verify, tmp_path):
     file = tmp_path / "baseline.json"
     given = {"trainyard_runs": str(tmp_path), "verify_baseline": str(file)}
@@ -139,6 +155,31 @@ def test_a_slow_node_is_named_by_its_pairs(verify, nodes):
     assert (n2["state"], n2["score"] < 0.25) == ("fail", True)
 
 
+def test_a_node_with_a_patched_library_is_named_by_its_bits(verify, nodes):
+    library = nodes["n2"].host.check_output("ls -d /opt/trainyard/venvs/pytorch/lib/python3*/site-packages/torch/nn")
+    file = f"{library}/functional.py"
+    nodes["n2"].host.check_output(f"cp -p {file} {file}.sound && cat >>{file} <<'EOF'\n{PATCH}EOF")
+    try:
+        done = verify(verify_phases=["compute"])
+    finally:
+        nodes["n2"].host.check_output(f"mv {file}.sound {file}")
+    assert done.rc == 2, done.output
+    (check,) = done.checks("compute", "fail")
+    assert check["hosts"] == ["n2"]
+    assert "2 equal devices, first in the output of layer 0" in check["reason"]
+
+
+@pytest.mark.long
+def test_a_soak_removes_the_jobs_of_repetitions_that_passed(verify, nodes, tmp_path):
+    before = nodes["n2"].host.check_output("ls /var/lib/trainyard/jobs").split()
+    done = verify(verify_phases=["collectives"], trainyard_frameworks=["openmpi"], verify_soak="1m")
+    assert (done.rc, done.states) == (0, {"collectives": "pass"}), done.output
+    assert done.report["soak"]["repetitions"] > 1
+    (job,) = [path.name for path in tmp_path.glob("all-gather-mpi-*")]
+    assert {*nodes["n2"].host.check_output("ls /var/lib/trainyard/jobs").split()} == {*before, job}
+
+
+@pytest.mark.long
 def test_without_pytorch_there_are_no_pairs_and_the_phase_says_what_to_do(verify):
     done = verify(verify_phases=["stragglers"], trainyard_frameworks=["openmpi"])
     assert (done.rc, done.states) == (3, {"stragglers": "skipped"}), done.output

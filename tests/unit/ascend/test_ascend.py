@@ -11,9 +11,9 @@ import ascend_state
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.ascend import software as ascend
-from ansible.module_utils.trainyard.ascend.answers import STATE
-from ansible.module_utils.trainyard_node.ascend.software import read_ascend
+from ansible.module_utils.trainyard.ascend import ascend_software
+from ansible.module_utils.trainyard.ascend.ascend_answers import STATE
+from ansible.module_utils.trainyard_node.ascend.ascend_software import read_ascend
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
 from filters import declared, fitting, of_hosts
@@ -113,24 +113,24 @@ def with_devices(host, listed, **changes):
 
 
 def check(*states, **required):
-    found = ascend.verify(
+    found = ascend_software.verify(
         states, {"devices": 0, "driver": "", "firmware": "", "cann": "", "net_health": ["Success"], **required}
     )
     return [(one.host, one.check, one.found, one.expected) for one in found]
 
 
 def test_version_files_are_read():
-    assert ascend.driver_version(DRIVER) == "25.0.rc1.1"
-    assert ascend.driver_version("Version=7.35.23\npackage_version=26.0.rc1\n") == "26.0.rc1"
-    assert ascend.driver_version("Version=24.1.rc1\n") == "24.1.rc1"
-    assert ascend.driver_version(None) == ""
-    assert ascend.read_fields(FIRMWARE)["version"] == "7.7.0.1.231"
+    assert ascend_software.driver_version(DRIVER) == "25.0.rc1.1"
+    assert ascend_software.driver_version("Version=7.35.23\npackage_version=26.0.rc1\n") == "26.0.rc1"
+    assert ascend_software.driver_version("Version=24.1.rc1\n") == "24.1.rc1"
+    assert ascend_software.driver_version(None) == ""
+    assert ascend_software.read_fields(FIRMWARE)["version"] == "7.7.0.1.231"
 
 
 def test_the_running_firmware_is_read():
-    assert ascend.board(BOARD) == {"firmware": "7.1.0.7.220", "compatibility": "OK"}
-    assert ascend.board(BOARD.replace("7.1.0.7.220", "NA")) == {"firmware": "", "compatibility": "OK"}
-    assert ascend.board("dcmi module initialize failed. ret is -8005") == {"firmware": "", "compatibility": ""}
+    assert ascend_software.board(BOARD) == {"firmware": "7.1.0.7.220", "compatibility": "OK"}
+    assert ascend_software.board(BOARD.replace("7.1.0.7.220", "NA")) == {"firmware": "", "compatibility": "OK"}
+    assert ascend_software.board("dcmi module initialize failed. ret is -8005") == {"firmware": "", "compatibility": ""}
 
 
 def test_a_new_node_gets_the_driver_first():
@@ -141,7 +141,9 @@ def test_a_new_node_gets_the_driver_first():
         package("kernels", "8.0.0"),
         package(),
     ]
-    plan, findings = ascend.plan_packages([{"state": bare, "packages": requested}], ascend.DEFAULT_ROOT)
+    plan, findings = ascend_software.plan_packages(
+        [{"state": bare, "packages": requested}], ascend_software.DEFAULT_ROOT
+    )
     assert findings == []
     assert [(one["component"], one["arguments"]) for one in plan["n1"]] == [
         ("driver", ["--full", "--quiet", "--install-for-all"]),
@@ -153,7 +155,9 @@ def test_a_new_node_gets_the_driver_first():
 
 def test_an_upgrade_begins_with_the_firmware():
     requested = [package(version="25.0.rc1.1"), package("firmware", "7.7.0.1.231"), package("toolkit", "8.0.0")]
-    plan, findings = ascend.plan_packages([{"state": state(), "packages": requested}], ascend.DEFAULT_ROOT)
+    plan, findings = ascend_software.plan_packages(
+        [{"state": state(), "packages": requested}], ascend_software.DEFAULT_ROOT
+    )
     assert findings == []
     assert [(one["component"], one["found"], one["arguments"][0]) for one in plan["n1"]] == [
         ("firmware", "7.5.0.3.220", "--upgrade"),
@@ -169,15 +173,18 @@ def test_an_installed_component_is_not_installed_again():
         package("kernels", "8.0.0"),
     ]
     there = state(installed={"kernels": {"version": "8.0.0", "sha256": SHA}})
-    assert ascend.plan_packages([{"state": there, "packages": requested}], ascend.DEFAULT_ROOT) == ({"n1": []}, [])
+    assert ascend_software.plan_packages([{"state": there, "packages": requested}], ascend_software.DEFAULT_ROOT) == (
+        {"n1": []},
+        [],
+    )
     other = state(installed={"kernels": {"version": "8.0.0", "sha256": "cd" * 32}})
-    plan, _ = ascend.plan_packages([{"state": other, "packages": requested}], ascend.DEFAULT_ROOT)
+    plan, _ = ascend_software.plan_packages([{"state": other, "packages": requested}], ascend_software.DEFAULT_ROOT)
     assert [one["component"] for one in plan["n1"]] == ["kernels"]
 
 
 def test_another_folder_and_other_arguments():
     requested = [package("toolkit", "8.2.RC1"), package("kernels", "8.2.RC1", arguments=["--devel"])]
-    plan, _ = ascend.plan_packages([{"state": state(), "packages": requested}], "/opt/Ascend")
+    plan, _ = ascend_software.plan_packages([{"state": state(), "packages": requested}], "/opt/Ascend")
     assert plan["n1"][0]["arguments"][-1] == "--install-path=/opt/Ascend"
     assert plan["n1"][1]["arguments"] == ["--devel"]
 
@@ -199,8 +206,9 @@ def test_another_folder_and_other_arguments():
     ],
 )
 def test_wrong_packages_are_named_and_nothing_is_planned(wrong, found):
-    plan, findings = ascend.plan_packages(
-        [{"state": state(1, driver=""), "packages": wrong}, {"state": state(2), "packages": []}], ascend.DEFAULT_ROOT
+    plan, findings = ascend_software.plan_packages(
+        [{"state": state(1, driver=""), "packages": wrong}, {"state": state(2), "packages": []}],
+        ascend_software.DEFAULT_ROOT,
     )
     assert [(one.host, one.found) for one in findings] == [("n1", found)]
     assert plan == {"n1": [], "n2": []}
@@ -208,7 +216,7 @@ def test_wrong_packages_are_named_and_nothing_is_planned(wrong, found):
 
 def test_findings_on_all_packages_come_at_once():
     wrong = [package("nnrt", sha256=""), package("firmware", version="")]
-    _, findings = ascend.plan_packages([{"state": state(), "packages": wrong}], ascend.DEFAULT_ROOT)
+    _, findings = ascend_software.plan_packages([{"state": state(), "packages": wrong}], ascend_software.DEFAULT_ROOT)
     assert len(findings) == 3
 
 
@@ -235,7 +243,7 @@ def test_components_that_wait_for_a_restart_are_reported():
         machine_state(2, boards=[{"card": 1, "firmware": "7.1.0.7.220", "compatibility": "OK"}]),
         machine_state(3, running_driver="", boards=[{"card": 0, "firmware": "", "compatibility": ""}]),
     ]
-    assert [ascend.restart_due(case) for case in cases] == [
+    assert [ascend_software.restart_due(case) for case in cases] == [
         ["driver 23.0.7 runs, 24.1.0 is installed"],
         ["firmware 7.1.0.7.220 runs, 7.5.0.3.220 is installed"],
         [],
@@ -355,8 +363,8 @@ def test_an_a3_without_addresses_passes():
 
 @given(st.text())
 def test_any_version_file_is_read(text):
-    assert isinstance(ascend.driver_version(text), str)
-    assert set(ascend.board(text)) == {"firmware", "compatibility"}
+    assert isinstance(ascend_software.driver_version(text), str)
+    assert set(ascend_software.board(text)) == {"firmware", "compatibility"}
 
 
 @pytest.fixture
@@ -436,8 +444,8 @@ def test_installed_components_are_planned_and_checked(machine, capsys):
 def test_a_lock_takes_packages_of_a_mirror_and_names_those_of_the_controller():
     packages = [{"component": "driver", "version": "24.1.0", "file": "driver.run", "sha256": "ab"}]
     at_a_mirror = {"what": "Ascend driver 24.1.0", "url": "https://m.example.org/a/driver.run", "sha256": "ab"}
-    assert ascend.request(packages, "https://m.example.org/a/") == {"sources": [at_a_mirror], "missing": []}
-    (missing,) = ascend.request(packages, "/srv/ascend")["missing"]
+    assert ascend_software.request(packages, "https://m.example.org/a/") == {"sources": [at_a_mirror], "missing": []}
+    (missing,) = ascend_software.request(packages, "/srv/ascend")["missing"]
     assert missing["what"] == "Ascend driver 24.1.0" and "/srv/ascend" in missing["why"]
     # Input that is wrong is the role's to refuse.
-    assert ascend.request([{}], "")["missing"][0]["what"] == "Ascend"
+    assert ascend_software.request([{}], "")["missing"][0]["what"] == "Ascend"

@@ -7,7 +7,6 @@ import json
 
 import pytest
 import rank_table
-import yaml
 from ansible.module_utils.testing import patch_module_args
 
 SERVERS = [
@@ -118,21 +117,6 @@ def test_a_file_that_differs_is_left_where_it_may_not_be_overwritten(call, tmp_p
     assert path.read_text() == before
 
 
-def test_super_pods_are_written(call, tmp_path):
-    servers = [
-        {"server_id": f"node_{at}", "host_ip": f"10.0.0.{at}", "super_pod_id": str(at),
-         "devices": [{"device_id": 0, "device_ip": f"192.0.0.{at}", "super_device_id": "7"}]}
-        for at in (0, 1)
-    ]  # fmt: skip
-    assert call(chip="a3", servers=servers)["changed"]
-    table = json.loads((tmp_path / "hccl.json").read_text())
-    assert table["version"] == "1.2" and table["server_list"][1]["host_ip"] == "10.0.0.1"
-    assert [pod["super_pod_id"] for pod in table["super_pod_list"]] == ["0", "1"]
-    older = call(chip="a3", version="1.0", servers=servers)
-    assert rules(older) == ["version"] and older["valid"] and older["problems"][0]["level"] == "warning"
-    assert "hccl.json: HCCL takes it, but\n\n  1. version on table\n" in older["warnings"][0]["event"]["msg"]
-
-
 @pytest.mark.parametrize(
     ("table", "found"),
     [
@@ -153,15 +137,6 @@ def test_a_table_of_another_form_is_named(call, tmp_path, table, found):
     assert [each["found"][: len(found)] for each in checked["problems"]] == [found] and not checked["valid"]
     for ways in ({"repair": True}, {"merge": [str(tmp_path / "hccl.json")]}):
         assert found in call(**ways)["msg"]
-
-
-def test_no_table_with_errors_is_called_one_that_hccl_takes(call, tmp_path):
-    table = {"version": "3", "status": "completed", "server_list": [{"server_id": "a", "device": []}]}
-    (tmp_path / "hccl.json").write_text(json.dumps(table))
-    checked = call(state="validated")
-    assert {each["level"] for each in checked["problems"]} == {"error", "warning"}
-    # Warnings of other tests of this process come along.
-    assert str(tmp_path) not in str(checked.get("warnings"))
 
 
 def test_a_table_with_errors_is_not_written(call, tmp_path):
@@ -194,21 +169,6 @@ def test_tables_are_joined(call, parts, tmp_path):
     assert call(merge=parts, repair=True, path=str(tmp_path), check=True)["path"] == str(tmp_path / "hccl_2s_4p.json")
     older = call(merge=parts, repair=True, chip="910", check=True)
     assert rules(older) == ["device_set"] * 2 and older["valid"]
-
-
-def test_tables_that_cannot_be_merged(call, parts, tmp_path):
-    (tmp_path / "cut.json").write_text('{"version": "1.0", ')
-    (tmp_path / "list.json").write_text("[]")
-    cut, other = str(tmp_path / "cut.json"), str(tmp_path / "list.json")
-    refused = call(merge=[parts[0], cut], repair=True)
-    assert [(each["rule"], each["where"]) for each in refused["problems"]] == [("json", f"{cut}, line 1, column 20")]
-    refused = call(merge=[parts[0], other], repair=True)
-    assert [(each["rule"], each["where"]) for each in refused["problems"]] == [("structure", f"{other}, table")]
-    assert rules(call(merge=[parts[0], parts[0]], repair=True)) == ["server_id_unique", *["device_ip_unique"] * 2]
-    assert rules(call(merge=[])) == ["structure", "version", "status", "server_count"]
-    gone = str(tmp_path / "gone.json")
-    assert call(merge=[gone])["msg"] == f"no {gone}. Expected a rank table to read."
-    assert call(merge=[str(tmp_path)])["msg"] == f"{tmp_path} cannot be read: Is a directory. Expected a rank table."
 
 
 def test_a_table_is_repaired_in_its_place_once(call, tmp_path):
@@ -248,33 +208,6 @@ def test_a_table_is_checked(call, parts, tmp_path):
     assert right["sha256"] == hashlib.sha256((tmp_path / "hccl.json").read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("content", "valid"),
-    [(b"{", False), (b"\xff", False), (b"", False), (b"[" * 100_000, False), (b"\xef\xbb\xbf", True)],
-)
-def test_any_file_can_be_checked(call, tmp_path, content, valid):
-    call(chip="910b", servers=SERVERS)
-    path = tmp_path / "hccl.json"
-    path.write_bytes(content + path.read_bytes() if valid else content)
-    checked = call(state="validated")
-    assert (checked["valid"], rules(checked)) == (valid, [] if valid else ["json"])
-
-
-def test_any_text_in_a_table_can_be_shown(call, tmp_path):
-    half = "\\ud800"
-    path = tmp_path / "hccl.json"
-    path.write_text(f'{{"version": "{half}", "{half}": 1, "server_list": [{{"server_id": "{half}"}}, "{half}"]}}')
-    checked = call(state="validated")
-    assert [(each["rule"], each["where"], each["found"]) for each in checked["problems"]] == [
-        ("structure", "server_list[1]", f'"{half}"'),
-        ("structure", f'server "{half}"', "no device"),
-        ("version", "table", f'version "{half}"'),
-        ("status", "table", "no status"),
-        ("server_count", "table", "no server_count"),
-    ]
-    assert call(state="validated", strict=True)["failed"]
-
-
 def test_a_table_is_removed_once(call, tmp_path):
     call(chip="910b", servers=SERVERS)
     path = tmp_path / "hccl.json"
@@ -294,9 +227,3 @@ def test_the_module_rejects_wrong_arguments(call, tmp_path):
     assert "chip" in call(servers=SERVERS)["msg"]
     assert "mutually exclusive" in call(servers=SERVERS, chip="910b", merge=[])["msg"]
     assert rules(call(servers=[], chip="910b")) == ["structure"]
-
-
-def test_the_documentation_is_yaml():
-    options = yaml.safe_load(rank_table.DOCUMENTATION)["options"]
-    assert set(options) == {"path", "state", "chip", "version", "servers", "merge", "repair", "strict", "overwrite"}
-    assert yaml.safe_load(rank_table.EXAMPLES) and yaml.safe_load(rank_table.RETURN)

@@ -14,7 +14,6 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     device_set_problems,
     dumps,
     file_name,
-    file_text,
     loads,
     merge,
     path_problems,
@@ -26,15 +25,6 @@ from hypothesis import strategies as st
 from rank_tables import FIRST, SECOND, a2, a3, edit, ranks, server
 
 # ---- built
-
-
-def test_the_table_of_two_servers(golden):
-    # Word for word what the scripts that usually make and merge tables write, but with ranks as strings.
-    servers = [
-        Server("10.0.0.2", (Device(0, "192.1.0.8"), Device(1, "192.2.0.8"))),
-        Server("10.0.0.1", (Device(0, "192.1.0.6"), Device(1, "192.2.0.6"))),
-    ]
-    golden(file_text(build(servers, "910b")), "rank-table-two-servers.json")
 
 
 def test_the_table_of_super_pods():
@@ -97,20 +87,7 @@ def test_conventional_names(table, name):
     assert file_name(table) == name
 
 
-def test_each_device_has_one_line():
-    lines = dumps(a2()).splitlines()
-    assert '        {"device_id": "0", "device_ip": "192.1.0.1", "rank_id": "0"},' in lines
-    assert len(lines) == 4 + 2 * (4 + 2 + 2) + 3
-
-
 # ---- merged
-
-
-def test_tables_of_single_servers_are_joined():
-    servers = [server(number) for number in (10, 2, 1)]
-    merged, problems = merge([build([each], "910b") for each in servers])
-    assert problems == []
-    assert merged == build(servers, "910b")
 
 
 def test_super_pods_are_joined():

@@ -6,8 +6,8 @@ import tempfile
 
 import pytest
 from ansible.module_utils.trainyard.bundle import contents, systems
-from ansible.module_utils.trainyard_controller import bundling
-from ansible.module_utils.trainyard_controller.bundle_use import Bundle
+from ansible.module_utils.trainyard_controller.bundle import bundling
+from ansible.module_utils.trainyard_controller.bundle.bundle_use import Bundle
 from ansible_run import run_ansible
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from ansible.module_utils.trainyard.bundle import contents, images, sbom, systems, use
-from ansible.module_utils.trainyard_controller import site_locking
+from ansible.module_utils.trainyard_controller.bundle import site_locking
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 

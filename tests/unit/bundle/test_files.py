@@ -25,9 +25,9 @@ def test_each_file_is_requested_once():
 
 
 def test_what_a_role_keeps_for_later_is_requested_too():
-    requests = {"n1": {"nvidia_driver": {"sources": [], "kept_sources": [ARCHIVE]}}}
+    requests = {"n1": {"nvidia_driver_upgrade": {"kept_sources": [ARCHIVE]}}}
     assert files.requested(requests) == [ARCHIVE]
-    (found,) = files.brought({"n1": {"nvidia_driver": {"kept_sources": [{**ARCHIVE, "local_file": "/srv/o"}]}}})
+    (found,) = files.brought({"n1": {"nvidia_driver_upgrade": {"kept_sources": [{**ARCHIVE, "local_file": "/srv/o"}]}}})
     assert found["where"] == "/srv/o"
 
 

@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from ansible.module_utils.trainyard.cluster.unreachable import UNREADABLE, cause, findings, reason
+from ansible.module_utils.trainyard.cluster.unreachable import UNREADABLE, cause, no_answers, reason
 from ansible.module_utils.trainyard.findings.findings import render
 from ansible_run import PROJECT, run_ansible
 
@@ -128,7 +128,7 @@ JUMP = "Connection closed by UNKNOWN port 65535"
 )  # fmt: skip
 def test_a_failure_of_ssh_says_what_to_do(message, expected, action):
     answer = {"unreachable": True, "msg": f"Failed to connect to the host via ssh: {message}"}
-    found, other = findings({"n1": answer, "n2": answer}, {"n1": "10.0.0.1", "n2": "10.0.0.2"})
+    found, other = no_answers({"n1": answer, "n2": answer}, {"n1": "10.0.0.1", "n2": "10.0.0.2"})
     assert found.expected.startswith(expected) and found.action.startswith(action)
     # Hosts with one cause are one block; it names the first of them.
     assert (found.check, found.action, other.host) == ("reach", other.action, "n2")
@@ -145,7 +145,7 @@ def test_the_reason_is_one_line_with_the_action():
     assert reason({}) == ""
 
 
-def test_hosts_with_one_cause_share_one_block(golden):
+def test_hosts_with_one_cause_share_one_block():
     def refused(host):
         message = f"Failed to connect to the host via ssh: ssh: connect to host {host} port 22: Connection refused"
         return {"unreachable": True, "msg": message}
@@ -153,8 +153,10 @@ def test_hosts_with_one_cause_share_one_block(golden):
     hosts = {f"gpu{number:04d}": f"192.0.{number // 250}.{number % 250 + 1}" for number in range(1000)}
     answers = {host: refused(address) for host, address in hosts.items()}
     answers["gpu0500"] = CAPTURED["no sudo"]["module"]
-    text = render(findings(answers, hosts), "{count} {findings}:")
-    golden(f"{text}\n", "findings-no-answer.txt")
+    text = render(no_answers(answers, hosts), "{count} {findings}:")
+    blocks = [line for line in text.splitlines() if line.startswith(("  1.", "  2.", "  3."))]
+    assert blocks == ["  1. reach on gpu0000 to gpu0499, gpu0501 to gpu0999", "  2. become on gpu0500"]
+    assert "found     ssh: connect to port 22: Connection refused\n" in text
 
 
 def playbook(name, inventory, tmp_path, *options):
@@ -163,18 +165,6 @@ def playbook(name, inventory, tmp_path, *options):
     path.write_text(json.dumps(inventory))
     options = ["-i", str(path), "-e", f"trainyard_runs={tmp_path}/runs", *options]
     return run_ansible("ansible-playbook", str(PROJECT / name), *options)
-
-
-def test_unresolvable_hosts_are_one_block_of_validate(tmp_path):
-    hosts = {f"gpu{number:02d}": {"ansible_host": f"gpu{number:02d}.invalid"} for number in range(1, 6)}
-    run = playbook("playbooks/validate.yml", {"compute": {"hosts": hosts}}, tmp_path)
-    assert run.rc == 2
-    # A slow machine announces the four tasks.
-    assert len(run.output.strip().splitlines()) <= 20, run.output
-    assert run.output.count("reach on gpu01 to gpu05") == run.output.count("Could not resolve hostname") == 1, (
-        run.output
-    )
-    assert not re.search("fatal|unreachable|RECAP", run.output), run.output
 
 
 @pytest.fixture
@@ -208,17 +198,3 @@ def test_a_playbook_reports_all_causes_at_once(silent_hosts, tmp_path, name):
     run = playbook(name, silent_hosts, tmp_path, *options)
     assert run.rc == 2 and [run.text.count(block) for block in BLOCKS] == [1, 1, 1], run.output
     assert not re.search("deserialization|Premature|fatal", run.output), run.output
-
-
-def test_a_verification_reports_the_causes_as_checks(silent_hosts, tmp_path):
-    silent_hosts["compute"]["hosts"]["gpu2"]["rack"] = 7
-    grouped = ["-e", "verify_group_by=rack"]
-    playbook("playbooks/verify.yml", silent_hosts, tmp_path, "-e", '{"verify_phases": ["reach"]}', *grouped).expect(
-        2,
-        "reach: answer on gpu1 to gpu4: fail found become: no sudo here expected",
-        "reach: answer on bare: fail found Python: no /proc/nowhere/python3 expected",
-        "reach: answer on loud: fail found login: it prints before the answer",
-    )
-    (report,) = (tmp_path / "runs").glob("verify-*/report.json")
-    groups = {node["host"]: node["group"] for node in json.loads(report.read_text())["nodes"]}
-    assert groups == {**dict.fromkeys(silent_hosts["compute"]["hosts"], ""), "gpu2": "7"}

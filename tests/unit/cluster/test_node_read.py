@@ -8,8 +8,13 @@ import sys
 
 import pytest
 from ansible.module_utils.trainyard.hardware.interfaces import nccl_ib_hca, select_interface
-from ansible.module_utils.trainyard_node.cluster import node as node_module
-from ansible.module_utils.trainyard_node.cluster.node import fingerprint, free_port, package_versions, read_node
+from ansible.module_utils.trainyard_node.cluster import node_identity
+from ansible.module_utils.trainyard_node.cluster.node_identity import (
+    fingerprint,
+    free_port,
+    package_versions,
+    read_node,
+)
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
@@ -278,7 +283,7 @@ def test_a_port_in_use_cannot_be_bound():
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        assert node_module._can_bind(server.getsockname()[1]) is False
+        assert node_identity._can_bind(server.getsockname()[1]) is False
 
 
 @pytest.mark.parametrize(

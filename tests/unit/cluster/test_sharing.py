@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.cluster import sharing
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run.answers import checked
+from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard_node.agent import QUESTIONS
 from ansible.module_utils.trainyard_node.machine import shared_folders
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
@@ -98,13 +98,13 @@ def test_a_host_that_lies_joins_no_others(answers, lie):
 def network(monkeypatch):
     """Have all folders lie on NFS; a list says from which server."""
     source = ["files:/home"]
-    monkeypatch.setattr(shared_folders, "_mounted", lambda descriptor: ("nfs4", source[0], "/"))
+    monkeypatch.setattr(shared_folders, "mounted", lambda descriptor: ("nfs4", source[0], "/"))
     return source
 
 
 def look(*folders, name=NAME, user="root"):
     found = shared_folders.look(name, [str(folder) for folder in folders], user)
-    assert not misfit(found, sharing.ANSWERS)
+    assert not misfit(found, sharing.FOLDERS)
     return [found[str(folder)] for folder in folders]
 
 
@@ -202,9 +202,9 @@ def test_the_mount_of_a_folder_is_read_with_its_escapes(tmp_path, monkeypatch):
     ours = f"{number} 1 0:50 /a\\040b /x rw shared:2 - nfs4 f:/my\\040home rw"
     table.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n{ours}\n")
     monkeypatch.setattr(shared_folders, "_MOUNTS", table)
-    assert shared_folders._mounted(descriptor) == ("nfs4", "f:/my home", "/a b")
+    assert shared_folders.mounted(descriptor) == ("nfs4", "f:/my home", "/a b")
     table.write_text("")
-    assert shared_folders._mounted(descriptor) == ("", "", "")
+    assert shared_folders.mounted(descriptor) == ("", "", "")
     os.close(descriptor)
 
 

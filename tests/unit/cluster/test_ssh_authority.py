@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.cluster.ssh_mesh import Policy, Request, fingerprint
-from ansible.module_utils.trainyard_controller.locks import locked_secrets
-from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
+from ansible.module_utils.trainyard_controller.cluster.ssh_authority import Authority, AuthorityError
+from ansible.module_utils.trainyard_controller.runs.locks import locked_secrets
 
 DAY = 86400
 

@@ -1,5 +1,6 @@
 """How a bundle is put together: files of a real server that may break, sums, signatures by gpg."""
 
+import copy
 import hashlib
 import http.server
 import json
@@ -17,8 +18,8 @@ import pytest
 from ansible.module_utils.trainyard.bundle import contents, systems
 from ansible.module_utils.trainyard.bundle.contents import Item
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import bundle_use, bundling
-from ansible.module_utils.trainyard_controller.bundle_use import Bundle
+from ansible.module_utils.trainyard_controller.bundle import bundle_use, bundling
+from ansible.module_utils.trainyard_controller.bundle.bundle_use import Bundle
 from job_cluster import wait_for
 
 CONTENT = bytes(range(256)) * 4096
@@ -156,17 +157,18 @@ def sum_of(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.fixture
-def made(tmp_path, monkeypatch):
-    """A bundle with one package, made with a key of its own, in a folder too deep for a socket."""
-    root, folder = tmp_path / "root", tmp_path / "bundle"
+@pytest.fixture(scope="module")
+def first_made(tmp_path_factory):
+    """A bundle with one package, and the key that signed it: gpg needs long for each step."""
+    place = tmp_path_factory.mktemp("first")
+    root, folder = place / "root", place / "bundle"
     (root / "DEBIAN").mkdir(parents=True)
     (root / "DEBIAN/control").write_text(
         "Package: small\nVersion: 1:1.0\nArchitecture: all\nMaintainer: x <x@example.org>\nDescription: small\n"
     )
-    place = folder / "debs/debian-12-x86_64"
-    place.mkdir(parents=True)
-    subprocess.run(["dpkg-deb", "--build", str(root), str(place / "small.deb")], check=True, capture_output=True)
+    debs = folder / "debs/debian-12-x86_64"
+    debs.mkdir(parents=True)
+    subprocess.run(["dpkg-deb", "--build", str(root), str(debs / "small.deb")], check=True, capture_output=True)
     deb = {
         "name": "small",
         "version": "1:1.0",
@@ -174,17 +176,30 @@ def made(tmp_path, monkeypatch):
         "file": "small.deb",
         "url": "",
         "bytes": 1,
-        "sha256": sum_of(place / "small.deb"),
+        "sha256": sum_of(debs / "small.deb"),
     }
     packages = {"requested": [], "files": [deb]}
     lock = {"version": 1, "files": [], "missing": [],
             "systems": {"debian-12-x86_64": {"packages": packages, "environments": {}}}}  # fmt: skip
     (folder / "files").mkdir()
     (folder / "files/old.part").touch()
+    with tempfile.TemporaryDirectory(dir="/tmp") as short, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", short)
+        key = bundling.Key(place / ("deep" * 25) / "key")
+        bundling.finish(folder, lock, contents.items(lock), None, key, "0.1.0")
+    return folder, key, lock
+
+
+@pytest.fixture
+def made(first_made, tmp_path, monkeypatch):
+    """The bundle and its key, for one test to change, in a folder too deep for a socket."""
+    first, signed_with, lock = first_made
+    folder, key = tmp_path / "bundle", copy.copy(signed_with)
+    key.home = tmp_path / ("deep" * 25) / "key"
+    shutil.copytree(first, folder)
+    shutil.copytree(signed_with.home, key.home, ignore=shutil.ignore_patterns("S.*"))
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         monkeypatch.setattr(tempfile, "tempdir", short)
-        key = bundling.Key(tmp_path / ("deep" * 25) / "key")
-        bundling.finish(folder, lock, contents.items(lock), None, key, "0.1.0")
         yield folder, key, lock
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.bundle import systems
 from ansible.module_utils.trainyard.bundle.site_lock import Wanted
-from ansible.module_utils.trainyard_controller import deb_locking
+from ansible.module_utils.trainyard_controller.bundle import deb_locking
 
 SYSTEM = systems.named("debian-12-x86_64")
 URI = "http://v.example.org/debian12/x86_64"

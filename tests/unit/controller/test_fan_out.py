@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.cluster.unreachable import cause
-from ansible.module_utils.trainyard_controller import agent_code
+from ansible.module_utils.trainyard_controller.nodes import agent_code
 from job_cluster import PATIENCE_S
 from plays import PROJECT, play
 
@@ -40,21 +40,8 @@ PLAY = """
 """
 NOTE = """
     - name: Note the result
-      ansible.builtin.copy: {content: "{{ result | to_json }}", dest: "{{ noted }}", mode: "0600"}
-      check_mode: false
-"""
-VERIFY = """
-- name: Verify
-  hosts: localhost
-  gather_facts: false
-  tasks:
-    - name: Read the nodes
-      ansible.builtin.include_role: {name: verify}
-    - name: Collect the results
       ansible.builtin.set_fact:
-        result: >-
-          {{ {'answers': __verify_facts.answers, 'drift': verify_drift, 'reach': verify_reach,
-              'usable': verify_usable} }}
+        written: "{{ lookup('pipe', 'printf %s ' ~ (result | to_json | quote) ~ ' >' ~ noted) }}"
 """
 
 
@@ -66,12 +53,10 @@ def ask(tmp_path):
         noted = tmp_path / "asked.json"
         options = ("-e", json.dumps({"noted": str(noted), **extra}), *options)
         hosts = {name: {"ansible_python_interpreter": PYTHON, **variables} for name, variables in hosts.items()}
-        environment = {
-            "ANSIBLE_CONNECTION_PLUGINS": str(PROJECT / "benchmarks/simulated"),
-            # Shared connections have sockets there, whose path may be too long for one.
-            "ANSIBLE_SSH_ARGS": "-o ControlMaster=no",
-            "HOME": str(tmp_path),
-        }
+        # Shared connections have sockets there, whose path may be too long for one.
+        environment = {"ANSIBLE_SSH_ARGS": "-o ControlMaster=no", "HOME": str(tmp_path)}
+        if any(each.get("ansible_connection") == "nowhere" for each in hosts.values()):
+            environment["ANSIBLE_CONNECTION_PLUGINS"] = str(PROJECT / "benchmarks/simulated")
         done = play(tmp_path, text + NOTE, hosts, *options, **environment)
         assert noted.exists(), done.stdout + done.stderr
         answers = json.loads(noted.read_text())["answers"]
@@ -197,35 +182,6 @@ def test_limit_leaves_out_and_check_mode_asks(ask, tmp_path):
     assert answers == {"a": {"folders": []}, "b": {}, "c": {"folders": []}}
 
 
-def test_a_verification_names_silent_hosts_and_checks_the_others(ask, tmp_path):
-    hosts = {
-        "well": {},
-        "hangs": {"ansible_python_interpreter": program(tmp_path, "hangs", "exec sleep 600")},
-        "refused": REFUSED,
-        "other": {},
-        "unknown": {"ansible_host": "{{ nowhere }}", "ansible_connection": "ssh"},
-    }
-    given = {"trainyard_become": False, "trainyard_manage_system": False, "verify_task_timeout_s": 40}
-    # No machine has that network, so nobody listens.
-    answers, _ = ask(hosts, "-T", "1", text=VERIFY, **given, verify_network="203.0.113.0/24")
-    noted = json.loads((tmp_path / "asked.json").read_text())
-    for host in ("well", "other"):
-        clock = answers[host]["clock"]
-        # It is our own clock; both are rounded.
-        assert abs(clock["offset_s"]) <= clock["margin_s"] + 0.0002
-        assert answers[host]["facts"]["cpus"] >= 1
-    drift = {check["name"]: check["state"] for check in noted["drift"]}
-    assert (drift["kernel"], drift["time offset"]) == ("pass", "pass")
-    answer = [check for check in noted["reach"] if check["name"] == "answer"]
-    found = {check["hosts"][0]: (check["state"], check["found"]) for check in answer}
-    assert found.pop("refused") == ("fail", REFUSED_TEXT)
-    assert found.pop("hangs") == ("unknown", "no answer within 42 s")
-    assert found["unknown"][0] == "unknown" and "nowhere" in found["unknown"][1] and set(found) == {"unknown"}
-    reach = {(check["name"], check["state"]): check for check in noted["reach"] if check["name"] != "answer"}
-    assert reach["job address", "fail"]["hosts"] == ["well", "other"]
-    assert ("ssh", "not_asked") in reach and noted["usable"] == []
-
-
 def test_become_follows_inventory_and_task(ask, tmp_path):
     text = f'echo became >> {tmp_path}/became; while [ "$1" != -u ]; do shift; done; shift 2; exec "$@"'
     sudo = program(tmp_path, "sudo", text)
@@ -268,7 +224,7 @@ def test_the_agent_is_complete_and_needs_nothing_but_python(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(tmp_path / 'agent.zip')!r})\nimport " + ", ".join(names)
     done = subprocess.run([PYTHON, "-IS", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "agent.trainyard_node.job.run.monitor" in names and "agent.trainyard.job.placement.placement" not in names
+    assert "agent.trainyard_node.job.run.job_folder" in names and "agent.trainyard.job.placement.placement" not in names
 
 
 def bootstrap(home, message):
@@ -331,9 +287,9 @@ def test_a_question_that_fails_or_takes_too_long_has_a_message(tmp_path):
     job = {"job_id": "x", "job_dir": str(tmp_path / "x"), "wait_s": 60}
     (tmp_path / "x").mkdir()
     pid = os.getpid()
-    from ansible.module_utils.trainyard_node.job.run import processes
+    from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 
-    (tmp_path / "x" / "monitor.json").write_text(json.dumps({"pid": pid, "start_time": processes.start_time(pid)}))
+    (tmp_path / "x" / "monitor.json").write_text(json.dumps({"pid": pid, "start_time": process_table.start_time(pid)}))
     answer = bootstrap(tmp_path, agent_code.message("mark", "state", b"{}", job, 0.5, True))
     assert answer == {"failed": True, "msg": "no answer within 0.5 s"}
 
@@ -370,7 +326,7 @@ def side_by_side():
 import os, sys, time, json, subprocess, threading, dataclasses
 import ansible.module_utils
 ansible.module_utils.__path__.append({str(PROJECT / "module_utils")!r})
-from ansible.module_utils.trainyard_controller import fan_out
+from ansible.module_utils.trainyard_controller.nodes import fan_out
 @dataclasses.dataclass
 class Host:
     name: str
@@ -439,7 +395,7 @@ def test_a_second_visit_of_a_step_has_another_name():
     code = f"""
 import ansible.module_utils
 ansible.module_utils.__path__.append({str(PROJECT / "module_utils")!r})
-from ansible.module_utils.trainyard_controller.fan_out import FanOut
+from ansible.module_utils.trainyard_controller.nodes.fan_out import FanOut
 nodes = FanOut(None, {{}})
 print([nodes.named(step) for step in ("start", "start", "collect", None, None, "start")])
 """

@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 from ansible.module_utils.trainyard.bundle.contents import Item
-from ansible.module_utils.trainyard_controller import bundling, file_locking, git_archives
+from ansible.module_utils.trainyard_controller.bundle import bundling, file_locking, git_archives
 
 PIP = """#!/bin/sh
 echo "$PIP_INDEX_URL $*" >"$CALLS"

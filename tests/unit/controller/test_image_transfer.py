@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard_controller import image_transfer
+from ansible.module_utils.trainyard.job.plan import image_transfer
 from job_samples import briefly, make_job
 
 ARCHIVE = "oci-archive:/images/torch.tar"

@@ -13,20 +13,15 @@ from ansible.module_utils.trainyard.findings import state_format
 from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
 from ansible.module_utils.trainyard.findings.shapes import named
 from ansible.module_utils.trainyard.job.record.excluded_hosts import HealthCheck
-from ansible.module_utils.trainyard.job.run.answers import NODE
-from ansible.module_utils.trainyard_controller import (
-    cached_facts,
-    cleaning,
-    excluded_record,
-    run_choice,
-    run_folder,
-    run_list,
-    saved_state,
-    upgrade_table,
-)
-from ansible.module_utils.trainyard_controller.reporting import report
+from ansible.module_utils.trainyard.job.run.wire.answers import NODE
+from ansible.module_utils.trainyard_controller.cluster import upgrade_table
+from ansible.module_utils.trainyard_controller.job import cleaning, run_choice, run_list
+from ansible.module_utils.trainyard_controller.job.reporting import report
+from ansible.module_utils.trainyard_controller.nodes import cached_facts
+from ansible.module_utils.trainyard_controller.runs import excluded_record, run_folder, saved_state
 from ansible.module_utils.trainyard_node.job.record.secrets import forget_secrets
-from ansible.module_utils.trainyard_node.job.run import folder, folders, job
+from ansible.module_utils.trainyard_node.job.run import folder_removal, job, job_folder
+from ansible.module_utils.trainyard_node.job.run.ranks import folders
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from job_samples import node_facts
 
@@ -65,7 +60,7 @@ def test_a_run_is_listed_chosen_and_compared(run_dir):
 
 def test_a_job_that_nobody_recorded_is_explained(run_dir, job_dir):
     (run_dir / "summary.json").unlink()
-    answer = {**folder.status(job_dir), "left": 0}
+    answer = {**job_folder.status(job_dir), "left": 0}
     assert answer["monitor"] and answer["cluster"]
     found = report(run_dir, {"n1": answer, "n2": {"unreachable": True, "msg": "no route"}}, {})
     assert found.summary["state"] == "failed"
@@ -77,7 +72,7 @@ def test_a_job_that_nobody_recorded_is_explained(run_dir, job_dir):
 def test_secrets_of_a_job_go(job_dir):
     plan = job_dir / "node_plan.json"
     change(plan, secret_env={"KEY": "correcthorse"}, secret_files=[])
-    assert folder.known_secrets(job_dir)
+    assert job_folder.known_secrets(job_dir)
     forget_secrets(job_dir)
     assert "correcthorse" not in plan.read_text()
 
@@ -187,10 +182,10 @@ def test_written_files_have_their_format(tmp_path):
 def test_a_newer_jobs_folder_is_refused(job_dir):
     change(job_dir / "node_plan.json", format=2)
     with pytest.raises(JobError, match=r"it has format 2, and this version reads format 1; use the checkout"):
-        folder.status(job_dir)
+        job_folder.status(job_dir)
     # It still counts as a job, and its user can end and remove it.
     assert folders.record(job_dir) is not None
-    assert folder.remove(job_dir)
+    assert folder_removal.remove(job_dir)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import base64
 from pathlib import Path
 
-from ansible.module_utils.trainyard_controller.run_folder import findings, write_logs
+from ansible.module_utils.trainyard_controller.runs.run_folder import findings, write_logs
 
 
 def sent(**logs):

@@ -3,13 +3,15 @@
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard_controller.running_task import CHECK_S, SILENT_S, RunningTask
+from ansible.module_utils.trainyard_controller.ansible.running_task import CHECK_S, SILENT_S, RunningTask
 
 TORCH = {"changed": True, "installed": {"packages": ["torch 2.9.0", "numpy 2.4.6"], "bytes": 812 << 20}}
 
 
 def task(name="Install torch==2.9.0", action="python_environment", **given):
-    return SimpleNamespace(**{"name": name, "action": action, "run_once": False, "delegate_to": None, **given})
+    return SimpleNamespace(
+        **{"name": name, "action": action, "args": {}, "run_once": False, "delegate_to": None, **given}
+    )
 
 
 class Screen:
@@ -117,34 +119,8 @@ def test_results_come_once_for_all_hosts_when_the_task_is_over(screen):
     assert len(screen.lines) == 2
 
 
-def test_a_long_task_that_changes_something_says_how_long_it_took(screen):
-    for action, seconds in (("shell", 240), ("shell", 5)):
-        screen.begin("n1", name="Compile", action=action, run_once=True)
-        screen.wait(seconds)
-        screen.running.ended("n1", action, {"changed": True})
-        screen.running.begin(None)
-    assert screen.text[1] == "  0:00:11   Compile" and screen.text[-2:] == ["n1: done in 4 min 0 s", "TASK"]
-
-
-def test_items_of_a_loop_are_results_too(screen):
-    screen.begin("n1", action="download")
-    screen.wait(1)
-    items = [{"msg": "OK (1 bytes)", "size": 5 << 20, "url": f"http://mirror/{name}"} for name in ("a.run", "b.run")]
-    screen.running.ended("n1", "download", {"results": items})
-    screen.running.begin(None)
-    assert screen.text == ["n1: downloaded a.run (5 MiB), downloaded b.run (5 MiB) in 1 s"]
-
-
-def test_short_tasks_without_output_are_announced_when_it_has_been_silent_for_long(screen):
-    for _ in range(8):
-        screen.begin("n1")
-        screen.wait(1.5)
-        screen.running.ended("n1")
-    assert [at for at, _ in screen.lines] == [9.0]
-
-
-@pytest.mark.parametrize(("given", "expected"), [({}, ["  0:00:09   Collect"]), ({"action": "job_watch"}, [])])
+@pytest.mark.parametrize(("given", "expected"), [({}, ["  0:00:09   Collect"]), ({"args": {"step": "watch"}}, [])])
 def test_a_quiet_play_has_lines_but_no_banner_and_a_watched_job_has_its_own(screen, given, expected):
-    screen.begin("localhost", quiet=True, **{"name": "Collect", "action": "job_collect", **given})
+    screen.begin("localhost", quiet=True, **{"name": "Collect", "action": "job", "args": {"step": "collect"}, **given})
     screen.wait(10)
     assert screen.text == expected

@@ -6,7 +6,7 @@ import os
 import pytest
 from ansible.module_utils.trainyard.bundle import site_lock, systems
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import controller_locking, site_locking, software_requests
+from ansible.module_utils.trainyard_controller.bundle import controller_locking, site_locking, software_requests
 
 SUM = 32 * "ab"
 DEBIAN = systems.named("debian-11-x86_64")

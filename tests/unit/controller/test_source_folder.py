@@ -9,8 +9,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_controller import source_folder
-from ansible.module_utils.trainyard_node.job.run import folder as node_folder
+from ansible.module_utils.trainyard_controller.job import source_folder
+from ansible.module_utils.trainyard_node.job.run import job_folder
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_links_inside_the_folder_stay_links_that_work_anywhere(folder, tmp_path)
         "train.py": b"print('train')\n",
     }
     # The node's own check of what it unpacks lets them pass.
-    node_folder._unpack(source.archive, tmp_path / "node")
+    job_folder._unpack(source.archive, tmp_path / "node")
     assert (tmp_path / "node" / "current" / "x").read_text() == "1"
 
 

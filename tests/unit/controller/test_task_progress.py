@@ -9,7 +9,7 @@ from plays import command, patched
 
 # Lines come sooner than for users.
 SOON = """
-from ansible.module_utils.trainyard_controller import running_task, task_progress
+from ansible.module_utils.trainyard_controller.ansible import running_task, task_progress
 running_task.SILENT_S, running_task.ANNOUNCE_AFTER_S, task_progress.EVERY_S = 1.0, 0.2, 0.3
 """
 BUILD = """
@@ -47,11 +47,13 @@ def run(folder, statements, built):
     return lines
 
 
+@pytest.mark.long
 def test_a_task_in_the_background_tells_how_far_it_is_and_the_next_one_does_not(tmp_path):
     lines = run(tmp_path, SOON, "Build in the background on n1; configuring 1 check")
     assert not [line for line in lines if "Wait in the same folder" in line and "configuring" in line]
 
 
+@pytest.mark.long
 def test_questions_that_fail_do_not_disturb_a_task(tmp_path):
     broken = f"{SOON}\ndef broken(*_):\n    raise RuntimeError('broken')\ntask_progress.FanOut = broken\n"
     assert "broken" not in "".join(run(tmp_path, broken, "Build in the background"))
@@ -59,7 +61,7 @@ def test_questions_that_fail_do_not_disturb_a_task(tmp_path):
 
 def subject(*given):
     """Call the function in a process that is a controller for good."""
-    from ansible.module_utils.trainyard_controller import task_progress
+    from ansible.module_utils.trainyard_controller.ansible import task_progress
 
     return task_progress.subject(*given)
 

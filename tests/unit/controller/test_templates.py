@@ -6,7 +6,7 @@ import json
 
 import jinja2
 import pytest
-from ansible.module_utils.trainyard_controller.templates import FOLDER, environment, render
+from ansible.module_utils.trainyard_controller.runs.templates import FOLDER, environment, render
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import nodes
@@ -16,8 +16,8 @@ SHELL = sorted(
 )
 # Values that are written as they are: numbers, checked names, and values that sbatch reads, not a shell.
 AS_IT_IS = {
-    "job.join_timeout_s", "job.heartbeat_timeout_s", "job.message_timeout_s", "job.restarts.most",
-    "interpreter", "job.min_disk_mib", "job.port", "line", "mark", "more", "name", "option",
+    "job.join_timeout_s", "job.heartbeat_timeout_s", "job.message_timeout_s", "job.restarts.max_restarts",
+    "host", "interpreter", "job.min_disk_mib", "job.port", "line", "mark", "more", "name", "option",
     "plan.job_id", "plan.nodes", "plan.ranks_per_node", "plan.world_size", "stop.grace_s", "stop.signal", "submit_host",
     "unpacks", "where",
 }  # fmt: skip

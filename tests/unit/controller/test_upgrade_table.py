@@ -15,7 +15,7 @@ BEFORE = {
 
 def test_a_table_is_read_again_and_has_a_text(act, tmp_path):
     def table(**given):
-        return act("nvidia_upgrade_table", runs=str(tmp_path), cluster="c", **given)
+        return act("site_nodes", step="upgrade_table", runs=str(tmp_path), cluster="c", **given)
 
     assert table()["table"] == {}
     waiting = {host: {"state": "waiting", "why": "", "target": TARGET} for host in ("n1", "n2")}
@@ -41,6 +41,7 @@ def test_a_malformed_table_is_not_overwritten(act, tmp_path, content):
     folder = tmp_path / "nvidia-upgrade-c"
     folder.mkdir()
     (folder / "table.json").write_text(content)
-    found = act("nvidia_upgrade_table", runs=str(tmp_path), cluster="c", entries={"n1": {"state": "waiting"}})
+    entries = {"n1": {"state": "waiting"}}
+    found = act("site_nodes", step="upgrade_table", runs=str(tmp_path), cluster="c", entries=entries)
     assert found["failed"] and "table.json" in found["msg"] and "expected" in found["msg"]
     assert (folder / "table.json").read_text() == content

@@ -13,20 +13,15 @@ from ansible.module_utils.trainyard.findings import shapes
 from ansible.module_utils.trainyard.findings.shapes import DURATION, MAX_TIME, TIME, as_time, misfit
 from ansible.module_utils.trainyard.job.file import mindspore_tls
 from ansible.module_utils.trainyard.job.record import excluded_hosts, run_record
-from ansible.module_utils.trainyard.job.run import (
-    answers,
-    checkpoints,
-    failure,
-    failure_kinds,
-    goodput,
-    messages,
-    progress,
-)
-from ansible.module_utils.trainyard.job.run.succession import copy_shape
+from ansible.module_utils.trainyard.job.run.lead.succession import copy_shape
+from ansible.module_utils.trainyard.job.run.logs import failure_kinds, failures, progress
+from ansible.module_utils.trainyard.job.run.measure import checkpoints, goodput
+from ansible.module_utils.trainyard.job.run.wire import answers, messages
 from ansible.module_utils.trainyard.job.schedulers.kubernetes import state as kubernetes
 from ansible.module_utils.trainyard.report import junit, text
-from ansible.module_utils.trainyard_controller import tls_authority
-from ansible.module_utils.trainyard_node.job.run import checkpoint_poll, log_tail, rank_exits
+from ansible.module_utils.trainyard_controller.cluster import tls_authority
+from ansible.module_utils.trainyard_node.job.run.evidence import checkpoint_poll, log_tail
+from ansible.module_utils.trainyard_node.job.run.ranks import rank_exits
 from ansible.module_utils.trainyard_node.job.schedulers import slurm
 from ansible.module_utils.trainyard_node.machine import install_lock
 from hypothesis import example, given
@@ -87,8 +82,8 @@ def test_each_module_that_shows_a_given_time_does_so_above():
     calls = re.compile(r"\b(?:gmtime|localtime|fromtimestamp|ctime)\([^)]")
     shows = {path.name for path in PROJECT.glob("module_utils/**/*.py") if calls.search(path.read_text())}
     shows |= {path.name for path in PROJECT.glob("plugins/**/*.py") if calls.search(path.read_text())}
-    # No time that ssh_authority.py writes comes from a host; that of failure.py is tried below.
-    others = {"ssh_authority.py", "failure.py"}
+    # No time that ssh_authority.py writes comes from a host; that of failures.py is tried below.
+    others = {"ssh_authority.py", "failures.py"}
     modules = (text, excluded_hosts, run_record, mindspore_tls, ssh_mesh, install_lock, tls_authority, junit, use)
     assert shows == {Path(module.__file__).name for module in modules} | others
 
@@ -167,7 +162,7 @@ def test_a_failure_has_no_time_that_no_message_can_have(when, zone):
         "E1231 23:59:58.000000 7 torch/api.py:1] failed (exitcode: 1) local_rank: 0 (pid: 7)\n"
         f"Root Cause (first observed failure):\n time : {when}\n rank : 0 (local_rank: 0)\n exitcode : 1 (pid: 7)\n"
     )
-    assert failure.root_cause(log) == {"rank": 0, "exit_code": 1, "signal": None, "time": None}
+    assert failures.root_cause(log) == {"rank": 0, "exit_code": 1, "signal": None, "time": None}
 
 
 @pytest.mark.parametrize("stamp", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "never", None])

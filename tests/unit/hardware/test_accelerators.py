@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.trainyard.hardware import accelerators as acc
+from ansible.module_utils.trainyard.hardware import accelerators
 from ansible.module_utils.trainyard.hardware.tool_text import lines_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ GPU = "0, GPU-11111111-2222-3333-4444-555555555555, 81559, 00000000:1B:00.0, 550
 
 
 def test_one_gpu_is_read_completely():
-    found = acc.parse_nvidia_query(GPU + "\n")
+    found = accelerators.parse_nvidia_query(GPU + "\n")
     (device,) = found.pop("devices")
     assert found == {"vendor": "nvidia", "driver": "550.90.07", "problems": [], "notes": []}
     assert device == {
@@ -41,7 +41,7 @@ LOST = "Unable to determine the device handle for GPU1: 0000:65:00.0: Unknown Er
     ],
 )  # fmt: skip
 def test_lines_of_nvidia_smi(line, values, problem, note):
-    found = acc.parse_nvidia_query(line)
+    found = accelerators.parse_nvidia_query(line)
     (device,) = found["devices"]
     assert tuple(device[name] for name in NAMES) == values
     assert problem in "".join(found["problems"][:1]) and bool(found["problems"]) == bool(problem)
@@ -50,7 +50,7 @@ def test_lines_of_nvidia_smi(line, values, problem, note):
 
 def test_driver_without_mig_has_one_field_less():
     line = "0, GPU-1, 32510, 00000000:06:00.0, 418.226.00, Tesla V100-SXM2-32GB"
-    found = acc.parse_nvidia_query(line, acc.NVIDIA_FIELDS_BEFORE_MIG)
+    found = accelerators.parse_nvidia_query(line, accelerators.NVIDIA_FIELDS_BEFORE_MIG)
     assert (found["devices"][0]["model"], found["driver"]) == ("Tesla V100-SXM2-32GB", "418.226.00")
     assert found["problems"] == []
 
@@ -65,17 +65,21 @@ def test_driver_without_mig_has_one_field_less():
     ],
 )
 def test_a_wrong_number_of_gpus_is_a_problem(text, problem):
-    (found,) = acc.parse_nvidia_query(text)["problems"]
+    (found,) = accelerators.parse_nvidia_query(text)["problems"]
     assert problem in found
 
 
 def test_failures_say_what_to_do():
-    assert "restart the node" in acc.nvidia_failure(18, "Failed to initialize NVML: Driver/library version mismatch", 8)
-    message = acc.nvidia_failure(9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 2)
+    assert "restart the node" in accelerators.nvidia_failure(
+        18, "Failed to initialize NVML: Driver/library version mismatch", 8
+    )
+    message = accelerators.nvidia_failure(
+        9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 2
+    )
     assert message.startswith("nvidia-smi exited with status 9: NVIDIA-SMI has failed")
     assert "the PCI bus shows 2 NVIDIA GPU(s)" in message
     assert "dkms status" in message
-    assert "(it printed nothing)" in acc.nvidia_failure(127, "", 0)
+    assert "(it printed nothing)" in accelerators.nvidia_failure(127, "", 0)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,7 @@ def test_failures_say_what_to_do():
     ],
 )
 def test_pci_functions_of_accelerators(function, vendor):
-    assert acc.pci_accelerator_vendor(*function) == vendor
+    assert accelerators.pci_accelerator_vendor(*function) == vendor
 
 
 TABLE = """\
@@ -119,7 +123,7 @@ MAP = """\
 
 
 def test_two_chips_of_one_npu_are_two_devices():
-    found = acc.parse_npu_info(HEALTHY, MAP)
+    found = accelerators.parse_npu_info(HEALTHY, MAP)
     assert (found["problems"], found["driver"]) == ([], "25.0.rc1")
     devices = [(one["index"], one["physical_id"], one["pci"], one["memory_mib"]) for one in found["devices"]]
     assert devices == [(0, 8, "0000:9d:00.0", 65536), (1, 9, "0000:9f:00.0", 65536)]
@@ -141,7 +145,7 @@ ERROR = "dcmi module initialize failed. ret is -8005"
     ],
 )
 def test_problems_of_npus(table, mapping, problem):
-    found = acc.parse_npu_info(table, mapping)
+    found = accelerators.parse_npu_info(table, mapping)
     assert problem in "".join(found["problems"]) and found["vendor"] == "ascend"
     if mapping == MAP:
         devices = [(device["card"], device["chip"], device["health"]) for device in found["devices"]]
@@ -149,7 +153,7 @@ def test_problems_of_npus(table, mapping, problem):
 
 
 def test_without_a_map_devices_are_counted_and_drivers_before_22_print_no_processes():
-    found = acc.parse_npu_info(HEALTHY.replace("25.0.rc1", "21.0.4  "), None)
+    found = accelerators.parse_npu_info(HEALTHY.replace("25.0.rc1", "21.0.4  "), None)
     assert ([device["index"] for device in found["devices"]], found["problems"]) == ([0, 1], [])
     assert "have the order of" in found["notes"][0]
 
@@ -163,26 +167,26 @@ WORDS = st.lists(
 
 @given(WORDS)
 def test_nvidia_garbage_is_reported_and_never_dropped(text):
-    found = acc.parse_nvidia_query(text)
+    found = accelerators.parse_nvidia_query(text)
     lines = [line for line in lines_of(text) if line.strip()]
     assert len(found["devices"]) + len(found["problems"]) >= len(lines)
 
 
 @given(WORDS, WORDS | st.none())
 def test_npu_garbage_is_reported(table, mapping):
-    found = acc.parse_npu_info(table, mapping)
+    found = accelerators.parse_npu_info(table, mapping)
     assert found["devices"] or found["problems"]
 
 
 @given(st.text())
 def test_pci_addresses_are_read_or_refused(text):
-    address = acc.pci_address(text)
-    assert address is None or acc.pci_address(address) == address
+    address = accelerators.pci_address(text)
+    assert address is None or accelerators.pci_address(address) == address
 
 
 def test_an_index_of_any_size_costs_no_memory():
     """A line that lacks its first field begins with another number; all indexes below one of these fit no machine."""
-    problems = acc.parse_nvidia_query(GPU.replace("0, GPU-1", f"{'9' * 30}, GPU-1"))["problems"]
+    problems = accelerators.parse_nvidia_query(GPU.replace("0, GPU-1", f"{'9' * 30}, GPU-1"))["problems"]
     assert len(problems) == 1 and "lists no GPU 0, 1, 2, 3, 4, 5, 6, 7, but later ones" in problems[0]
 
 
@@ -190,8 +194,8 @@ def test_a_table_whose_lines_are_doubled_counts_no_npu_twice():
     lines = HEALTHY.splitlines()
     at = next(number for number, line in enumerate(lines) if "0000:9D:00.0" in line)
     doubled = "\n".join([*lines[: at + 1], lines[at], *lines[at + 1 :]])
-    found = acc.parse_npu_info(doubled, MAP)
-    assert found["devices"] == acc.parse_npu_info(HEALTHY, MAP)["devices"]
+    found = accelerators.parse_npu_info(doubled, MAP)
+    assert found["devices"] == accelerators.parse_npu_info(HEALTHY, MAP)["devices"]
     assert "twice, or the line of the NPU between is missing" in found["problems"][0]
 
 
@@ -201,19 +205,20 @@ ALONE = HEALTHY + PROCESSES
 
 def test_no_npu_vanishes_from_a_table_with_a_missing_row_or_a_cut_end():
     """Without `npu-smi info -m` the table itself has to show that it is whole."""
-    right = acc.parse_npu_info(ALONE, None)
+    right = accelerators.parse_npu_info(ALONE, None)
     assert right["problems"] == [] and len(right["devices"]) == 2
     lines = ALONE.splitlines(keepends=True)
     parts = [lines[:at] for at in range(len(lines))] + [lines[at:] for at in range(2, len(lines))]
     parts += [lines[:at] + lines[at + 1 :] for at in range(1, len(lines)) if "| 0" in lines[at] or "| 1" in lines[at]]
     for part in parts:
-        found = acc.parse_npu_info("".join(part), None)
+        found = accelerators.parse_npu_info("".join(part), None)
         fewer = [(each["card"], each["chip"]) for each in found["devices"]] != [(0, 0), (0, 1)]
         assert found["problems"] or not fewer, part
 
 
 @pytest.mark.parametrize(("parse", "text"), [
-    (acc.parse_nvidia_query, GPU + "\n"), (lambda text: acc.parse_npu_info(text, MAP), ALONE), (acc.parse_npu_map, MAP),
+    (accelerators.parse_nvidia_query, GPU + "\n"), (lambda text: accelerators.parse_npu_info(text, MAP), ALONE),
+    (accelerators.parse_npu_map, MAP),
 ])  # fmt: skip
 def test_colours_and_line_ends_change_nothing(parse, text):
     coloured = "".join(f"\x1b[1;32m{line}\x1b[0m\r\n" for line in text.splitlines())

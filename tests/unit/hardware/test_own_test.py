@@ -108,6 +108,7 @@ def test_a_run_with_a_fake_gpu_is_complete_and_names_the_fake(with_gpus):
     assert set(verified["phases"]) == {"devices", "counters"} and "fail" not in verified["phases"].values()
 
 
+@pytest.mark.long
 def test_a_run_with_fake_npus_is_complete(run, tmp_path):
     (tmp_path / "replay.conf").write_text("NODE=1\nMODEL=910B3\nDEVICES=8\nCARD_CHIPS=1\n")
     (tmp_path / "replay.running").write_text("DRIVER=24.1.0\nFIRMWARE=7.5.0.3.220\n")
@@ -137,6 +138,7 @@ def test_the_archive_has_report_captures_and_pages_without_names_of_the_machine(
     assert "GPU-00000000-0000-0000-0000-000000000001" in (done.folder / "report.json").read_text()
 
 
+@pytest.mark.long
 def test_a_device_that_nvidia_smi_does_not_list_fails_the_run(run):
     done = run("-k", "devices_are_those_that_nvidia_smi_lists", STAND_IN_NVIDIA_SMI="fewer")
     assert done.rc == 1
@@ -167,6 +169,7 @@ print(*(path.read_text() for path in session.report.folder.glob("logs/*-stop.txt
 """
 
 
+@pytest.mark.long
 def test_an_interrupted_run_ends_its_job_before_it_deletes_the_folder(tmp_path, scratch):
     (tmp_path / "source").mkdir()
     path = f"{PROJECT / 'tests/fixtures/nvidia_smi'}:{os.environ['PATH']}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.trainyard.hardware.answers import RDMA
+from ansible.module_utils.trainyard.hardware.hardware_answers import RDMA
 from ansible.module_utils.trainyard.hardware.rdma import check, parse_ibv_devices
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree

@@ -5,9 +5,8 @@ import shlex
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.inputs import job_file
-from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place
+from ansible.module_utils.trainyard.inputs import input_variables, job_file
+from ansible.module_utils.trainyard.inputs.input_variables import COMMAND_LINE, Place
 from ansible.module_utils.trainyard.job import schedulers
 from documented import KNOWN
 from job_samples import job_file as a_job
@@ -34,16 +33,16 @@ def written(action):
             yield from yaml.safe_load(part).items()
             continue
         option = shlex.split(part)[1]
-        whole = inputs.whole_options([option], KNOWN, yaml.safe_load)
+        whole = input_variables.whole_options([option], KNOWN, yaml.safe_load)
         yield option.partition("=")[0], whole.get(option, option.partition("=")[2])
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 @pytest.mark.parametrize("place", [COMMAND_LINE, FILE], ids=["option", "file"])
 def test_a_value_that_an_advice_writes_is_right(name, value, place):
-    _, (finding,) = inputs.converted({name: value}, lambda _: place, KNOWN, yaml.safe_load)
+    _, (finding,) = input_variables.converted({name: value}, lambda _: place, KNOWN, yaml.safe_load)
     for other, followed in written(finding.action):
-        changes, findings = inputs.converted({other: followed}, lambda _: place, KNOWN, yaml.safe_load)
+        changes, findings = input_variables.converted({other: followed}, lambda _: place, KNOWN, yaml.safe_load)
         assert findings == [], finding.action
         if name == "job_command" and value.strip():
             given = {other: changes.get(other, followed)}
@@ -52,23 +51,23 @@ def test_a_value_that_an_advice_writes_is_right(name, value, place):
 
 @pytest.mark.parametrize("text", ["010", "0x10", "1_000", "1:30:00", "-010"])
 def test_a_number_that_an_advice_writes_is_read_as_it_is_written(text):
-    finding = inputs.no_number("job_timeout", text, str(yaml.safe_load(text)), FILE)
+    finding = input_variables.no_number("job_timeout", text, str(yaml.safe_load(text)), FILE)
     for _, value in written(finding.action):
         assert isinstance(value, int) and str(value) in finding.action
 
 
 def test_texts_that_an_advice_writes():
-    finding = inputs.retyped("job_name", "", "no", "false", FILE)
+    finding = input_variables.retyped("job_name", "", "no", "false", FILE)
     assert yaml.safe_load(finding.action.removeprefix("put it in quotes: ")) == {"job_name": "no"}
-    finding = inputs.no_value("job_venv", FILE, KNOWN["job_venv"].default)
+    finding = input_variables.no_value("job_venv", FILE, KNOWN["job_venv"].default)
     assert [value for _, value in written(finding.action)] == ["pytorch", ""]
 
 
 def test_a_name_without_its_prefix_is_one_of_ours_unless_something_uses_it():
     given = {name: [COMMAND_LINE] for name in ("nodes", "state", "epochs", "id")}
-    findings = inputs.unknown(given, KNOWN, {"state"}, prefixed=True)
+    findings = input_variables.unknown(given, KNOWN, {"state"}, prefixed=True)
     near = [finding.action.removeprefix("did you mean ").removesuffix("?") for finding in findings]
-    assert near == ["job_nodes", "job_id"] and inputs.unknown({each: [FILE] for each in near}, KNOWN, ()) == []
-    assert inputs.unknown(given, KNOWN, ()) == [] and job_file.folder("jobs", ["jobs/a.yml"]).action.endswith(
+    assert near == ["job_nodes", "job_id"] and input_variables.unknown({each: [FILE] for each in near}, KNOWN, ()) == []
+    assert input_variables.unknown(given, KNOWN, ()) == [] and job_file.folder("jobs", ["jobs/a.yml"]).action.endswith(
         "@jobs/a.yml"
     )

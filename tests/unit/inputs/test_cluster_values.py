@@ -2,7 +2,7 @@
 
 import pytest
 from ansible.module_utils.trainyard.inputs import cluster_values
-from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place
+from ansible.module_utils.trainyard.inputs.input_variables import COMMAND_LINE, Place
 
 FILE = Place("in group_vars/all.yml, line 3", "group_vars/all.yml")
 

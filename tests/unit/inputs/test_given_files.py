@@ -74,7 +74,7 @@ def test_all_files_of_the_inventory_are_checked_at_once(call, tmp_path, encrypte
 
 def not_a_path(value):
     """Return what is found of a variable `job`; this needs a process that is a controller."""
-    from ansible.module_utils.trainyard_controller.input_options import read_job_file
+    from ansible.module_utils.trainyard_controller.inputs.input_options import read_job_file
 
     (finding,) = read_job_file(SimpleNamespace(extra={"job": value}))
     return finding.found

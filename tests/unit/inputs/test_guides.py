@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible.module_utils.trainyard.job.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.job.placement.process import agent_log
-from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible_run import PROJECT, run_ansible
 from captured_tree import unfold
@@ -50,9 +50,10 @@ def commands(page):
     return lines
 
 
-@pytest.fixture(params=PAGES)
-def page(request):
-    return request.param
+def always(*pages):
+    """Try a test with these pages on every change, and with the others by name."""
+    values = [page if page in pages else pytest.param(page, marks=pytest.mark.long) for page in PAGES]
+    return pytest.mark.parametrize("page", values)
 
 
 @pytest.fixture
@@ -131,6 +132,7 @@ def composed_gpus(page, tmp_path):
     return {"ANSIBLE_LIBRARY": f"{tmp_path}/library:{PROJECT}/library"}
 
 
+@always("guide-mindspore-cpu", "guide-oneflow", "guide-pytorch-v100")
 def test_the_inventory_of_each_guide_fits_its_hosts(page, mine, index, tmp_path, monkeypatch):
     inventory, call = mine
     groups = yaml.safe_load(inventory.read_text())
@@ -156,6 +158,7 @@ def test_the_inventory_of_each_guide_fits_its_hosts(page, mine, index, tmp_path,
     assert ours == [], run.output
 
 
+@always("guide-ascend-ocr", "guide-pytorch-v100")
 def test_the_job_of_each_guide_has_a_plan_on_its_hosts(page, mine, tmp_path):
     tree, version, size = MACHINES[page]
     plan = commands(page)[2]
@@ -174,6 +177,7 @@ def test_the_job_of_each_guide_has_a_plan_on_its_hosts(page, mine, tmp_path):
     run.expect(0, f": {size}, launcher {job.get('job_launcher', 'torchrun')}")
 
 
+@pytest.mark.parametrize("page", PAGES)
 def test_the_inventory_of_each_guide_has_what_the_jobs_of_its_page_need(page):
     variables = yaml.safe_load((PROJECT / commands(page)[0][1]).read_text())["all"]["vars"]
     sets = {each["name"] for each in variables.get("dataset_sets", [{"name": "digits"}])}

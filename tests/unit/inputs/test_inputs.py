@@ -5,9 +5,8 @@ import re
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.inputs import job_file
-from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place
+from ansible.module_utils.trainyard.inputs import input_variables, job_file
+from ansible.module_utils.trainyard.inputs.input_variables import COMMAND_LINE, Place
 from documented import KNOWN, PROJECT, ROLES, SPECS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +19,12 @@ def of_kind(*kinds):
 
 
 def convert(name, value):
-    return inputs.convert(KNOWN[name], value, yaml.safe_load)
+    return input_variables.convert(KNOWN[name], value, yaml.safe_load)
 
 
 def refused(name, value, place=COMMAND_LINE):
     """Return the only finding about a value, of which nothing is converted."""
-    changes, findings = inputs.converted({name: value}, lambda _: place, KNOWN, yaml.safe_load)
+    changes, findings = input_variables.converted({name: value}, lambda _: place, KNOWN, yaml.safe_load)
     assert changes == {}
     (finding,) = findings
     assert (finding.host, finding.check) == ("", name)
@@ -44,28 +43,28 @@ def test_the_table_has_variables_of_every_kind_from_roles_and_playbooks():
     assert len(of_kind("bool")) >= 40 and len(of_kind("int", "float")) >= 60 and len(of_kind("list", "dict")) >= 60
 
 
-@pytest.mark.parametrize("name", of_kind("bool"))
-def test_every_truth_value_is_one_from_the_command_line(name):
-    for text in ("true", "yes", "on", "1", "True", "YES"):
-        assert convert(name, text) is True
-    for text in ("false", "no", "off", "0", "False", "NO"):
-        assert convert(name, text) is False
-    assert convert(name, 1) is True and convert(name, False) is False
-    for text in ("two", "", "2"):
-        assert refused(name, text).expected == "true or false (or yes, no, on, off, 1, 0)"
-    assert refused(name, "nope").action == f"write -e {name}=true or -e {name}=false"
+def test_every_truth_value_is_one_from_the_command_line():
+    for name in of_kind("bool"):
+        for text in ("true", "yes", "on", "1", "True", "YES"):
+            assert convert(name, text) is True
+        for text in ("false", "no", "off", "0", "False", "NO"):
+            assert convert(name, text) is False
+        assert convert(name, 1) is True and convert(name, False) is False
+        for text in ("two", "", "2"):
+            assert refused(name, text).expected == "true or false (or yes, no, on, off, 1, 0)"
+        assert refused(name, "nope").action == f"write -e {name}=true or -e {name}=false"
 
 
-@pytest.mark.parametrize("name", of_kind("int"))
-def test_every_whole_number_is_one_from_the_command_line(name):
-    for text, number in {"3": 3, "0": 0, "-1": -1, " 7 ": 7}.items():
-        assert convert(name, text) == number and type(convert(name, text)) is int
-    assert convert(name, 3.0) == 3
-    for value in ("two", "2h", "2.5", "1e3", "", True, 2.5, "1_0"):
-        finding = refused(name, value)
-        assert finding.expected.startswith("a whole number")
-        assert repr(value) in finding.found
-        assert finding.action.startswith(f"write a number without a unit, such as -e {name}=")
+def test_every_whole_number_is_one_from_the_command_line():
+    for name in of_kind("int"):
+        for text, number in {"3": 3, "0": 0, "-1": -1, " 7 ": 7}.items():
+            assert convert(name, text) == number and type(convert(name, text)) is int
+        assert convert(name, 3.0) == 3
+        for value in ("two", "2h", "2.5", "1e3", "", True, 2.5, "1_0"):
+            finding = refused(name, value)
+            assert finding.expected.startswith("a whole number")
+            assert repr(value) in finding.found
+            assert finding.action.startswith(f"write a number without a unit, such as -e {name}=")
 
 
 def test_a_number_of_a_job_has_its_range():
@@ -75,52 +74,52 @@ def test_a_number_of_a_job_has_its_range():
     assert finding.action.endswith("job_timeout: 86400")
 
 
-@pytest.mark.parametrize("name", of_kind("float"))
-def test_every_number_is_one_from_the_command_line(name):
-    for text, number in {"0.5": 0.5, "3": 3, "1e-3": 0.001}.items():
-        assert convert(name, text) == number
-    for value in ("two", "2h", "nan", "inf", "", True, math.nan):
-        assert refused(name, value).expected == "a number"
+def test_every_number_is_one_from_the_command_line():
+    for name in of_kind("float"):
+        for text, number in {"0.5": 0.5, "3": 3, "1e-3": 0.001}.items():
+            assert convert(name, text) == number
+        for value in ("two", "2h", "nan", "inf", "", True, math.nan):
+            assert refused(name, value).expected == "a number"
 
 
-@pytest.mark.parametrize("name", of_kind("list"))
-def test_every_list_is_one_as_yaml_and_a_bare_text_says_how_to_write_it(name):
-    assert convert(name, "[]") == []
-    numbers = KNOWN[name].elements in ("int", "float")
-    words = ["1", "2"] if numbers else ["a", "b"]
-    assert convert(name, f"[{words[0]}, '{words[1]}']") == ([1, 2] if numbers else words)
-    for text in (", ".join(words), " ".join(words), f"{words[0]},{words[1]}"):
-        finding = refused(name, text)
-        assert finding.expected == "a list"
-        if not inputs._SECRET.search(name):
-            assert finding.action == f"write -e '{name}=[{words[0]}, {words[1]}]'"
-            assert finding.found == f"{text!r} on the command line"
-    if not inputs._SECRET.search(name):
-        assert refused(name, "reach", FILE).action == f"write {name}: [reach]"
-        assert refused(name, "[reach").action == f"write -e '{name}=[reach]'"
-    assert refused(name, {"a": 1}).expected == "a list"
-    if numbers:
-        assert refused(name, "[1, two]").expected == "a list, each item of it a whole number"
+def test_every_list_is_one_as_yaml_and_a_bare_text_says_how_to_write_it():
+    for name in of_kind("list"):
+        assert convert(name, "[]") == []
+        numbers = KNOWN[name].elements in ("int", "float")
+        words = ["1", "2"] if numbers else ["a", "b"]
+        assert convert(name, f"[{words[0]}, '{words[1]}']") == ([1, 2] if numbers else words)
+        for text in (", ".join(words), " ".join(words), f"{words[0]},{words[1]}"):
+            finding = refused(name, text)
+            assert finding.expected == "a list"
+            if not input_variables._SECRET.search(name):
+                assert finding.action == f"write -e '{name}=[{words[0]}, {words[1]}]'"
+                assert finding.found == f"{text!r} on the command line"
+        if not input_variables._SECRET.search(name):
+            assert refused(name, "reach", FILE).action == f"write {name}: [reach]"
+            assert refused(name, "[reach").action == f"write -e '{name}=[reach]'"
+        assert refused(name, {"a": 1}).expected == "a list"
+        if numbers:
+            assert refused(name, "[1, two]").expected == "a list, each item of it a whole number"
 
 
-@pytest.mark.parametrize("name", of_kind("dict"))
-def test_every_dictionary_is_one_as_yaml(name):
-    assert convert(name, "{A: 1, B: x}") == {"A": 1, "B": "x"}
-    finding = refused(name, "A=1")
-    assert finding.expected == "a dictionary of NAME: value pairs"
-    assert finding.action == f"write -e '{name}={{NAME: value}}'"
-    assert refused(name, ["A=1"]).expected == finding.expected
+def test_every_dictionary_is_one_as_yaml():
+    for name in of_kind("dict"):
+        assert convert(name, "{A: 1, B: x}") == {"A": 1, "B": "x"}
+        finding = refused(name, "A=1")
+        assert finding.expected == "a dictionary of NAME: value pairs"
+        assert finding.action == f"write -e '{name}={{NAME: value}}'"
+        assert refused(name, ["A=1"]).expected == finding.expected
 
 
-@pytest.mark.parametrize("name", ["job_secret_env", "job_events"])
+@pytest.mark.parametrize("name", ["job_secret_env", "job_events", "verify_events"])
 def test_secrets_are_not_shown(name):
     assert "hush" not in str(refused(name, "hush"))
 
 
-@pytest.mark.parametrize("name", of_kind("str", "path", "raw"))
-def test_texts_stay_texts(name):
-    for text in ("two", "2h", "no", "1", "", "[4,8)", "a, b"):
-        assert convert(name, text) == text and type(convert(name, text)) is str
+def test_texts_stay_texts():
+    for name in of_kind("str", "path", "raw"):
+        for text in ("two", "2h", "no", "1", "", "[4,8)", "a, b"):
+            assert convert(name, text) == text and type(convert(name, text)) is str
 
 
 @given(st.sampled_from(sorted(KNOWN)), st.sampled_from(["{{ lr }}", "[{{ lr }}]", "{% if a %}1{% endif %}"]))
@@ -133,12 +132,12 @@ anything = [st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.
 
 @given(st.sampled_from(sorted(KNOWN)), st.one_of(*anything, st.dictionaries(st.text(), st.integers())))
 def test_any_value_is_converted_once_or_gives_a_finding(name, value):
-    changes, findings = inputs.converted({name: value}, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load)
+    changes, findings = input_variables.converted({name: value}, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load)
     assert not (changes and findings)
     for finding in findings:
         assert all((finding.check, finding.found, finding.expected, finding.action))
     # A converted value is valid the second time.
-    assert inputs.converted(changes, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load) == ({}, [])
+    assert input_variables.converted(changes, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,7 @@ def test_any_value_is_converted_once_or_gives_a_finding(name, value):
     ],
 )
 def test_a_misspelt_name_is_a_finding_with_the_likely_one(name, likely):
-    (finding,) = inputs.unknown({name: [COMMAND_LINE]}, KNOWN)
+    (finding,) = input_variables.unknown({name: [COMMAND_LINE]}, KNOWN)
     assert finding.found == f"unknown variable {name} on the command line"
     assert finding.action == (f"did you mean {likely}?" if likely else finding.action)
     assert likely or finding.action.startswith("remove ")
@@ -166,19 +165,19 @@ def test_a_misspelt_name_is_a_finding_with_the_likely_one(name, likely):
 
 def test_documented_names_and_those_of_users_are_accepted():
     own = ["lr", "epochs", "data_root", "interval", "ssl", "my_dataset", "ansible_user", "__job_x", "step", "live_dir"]
-    assert inputs.unknown(dict.fromkeys([*KNOWN, *own], (COMMAND_LINE,)), KNOWN) == []
+    assert input_variables.unknown(dict.fromkeys([*KNOWN, *own], (COMMAND_LINE,)), KNOWN) == []
 
 
 @pytest.mark.parametrize("name", ["check_interval", "verify_ssl", "dataset_dir", "nvidia_x", "ssh_mesh_y", "slurm_z"])
 def test_an_unknown_name_with_a_prefix_of_the_project_is_a_finding(name):
-    (finding,) = inputs.unknown({name: [FILE]}, KNOWN)
+    (finding,) = input_variables.unknown({name: [FILE]}, KNOWN)
     assert finding.found == f"unknown variable {name} in jobs/x.yml, line 3"
     assert finding.action.startswith(f"remove {name}, or rename it: names with ")
 
 
 def test_a_name_in_several_places_is_found_in_each():
     other = Place("in group_vars/all.yml, line 1", "group_vars/all.yml")
-    findings = inputs.unknown({"pytorch_verison": [FILE, other], "job_xyzzy": [other]}, KNOWN)
+    findings = input_variables.unknown({"pytorch_verison": [FILE, other], "job_xyzzy": [other]}, KNOWN)
     places = [("pytorch_verison", FILE), ("pytorch_verison", other), ("job_xyzzy", other)]
     assert [finding.found for finding in findings] == [
         f"unknown variable {name} {place.text}" for name, place in places
@@ -188,10 +187,12 @@ def test_a_name_in_several_places_is_found_in_each():
 
 def test_an_unused_extra_variable_that_resembles_a_documented_one_is_misspelt():
     for name, meant in {"folow": "follow", "livee": "live", "bechmark_nodes": "benchmark_nodes"}.items():
-        (finding,) = inputs.unknown({name: [COMMAND_LINE]}, KNOWN, own=())
+        (finding,) = input_variables.unknown({name: [COMMAND_LINE]}, KNOWN, own=())
         assert finding.action == f"did you mean {meant}?"
-    assert inputs.unknown({"folow": [COMMAND_LINE], "lives": [COMMAND_LINE]}, KNOWN, own={"folow", "lives"}) == []
-    assert inputs.unknown({"folow": [COMMAND_LINE]}, KNOWN) == []
+    assert (
+        input_variables.unknown({"folow": [COMMAND_LINE], "lives": [COMMAND_LINE]}, KNOWN, own={"folow", "lives"}) == []
+    )
+    assert input_variables.unknown({"folow": [COMMAND_LINE]}, KNOWN) == []
 
 
 def test_a_list_in_an_option_is_complete():
@@ -200,12 +201,12 @@ def test_a_list_in_an_option_is_complete():
         for name in ("job_devices=[0, 1]", "job_env={A: 1, B: 2}", "job_devices=[1 job_x=2]")
     }
     others = ["lr=[1, 2]", "job_name=[a b]", "a=1"]
-    assert inputs.whole_options([*lists, *others], KNOWN, yaml.safe_load) == lists
+    assert input_variables.whole_options([*lists, *others], KNOWN, yaml.safe_load) == lists
 
 
 def test_an_option_that_begins_like_yaml_must_be_a_dictionary():
     def found(option):
-        finding = inputs.no_dictionary(option, lambda: yaml.safe_load(option))
+        finding = input_variables.no_dictionary(option, lambda: yaml.safe_load(option))
         return finding and finding.found
 
     assert found("{a: 1}") is None
@@ -228,7 +229,7 @@ def test_an_option_that_begins_like_yaml_must_be_a_dictionary():
     ],
 )
 def test_an_option_without_a_variable_is_a_finding(option, rest, found, action):
-    finding = inputs.no_variable(option, rest)
+    finding = input_variables.no_variable(option, rest)
     assert (finding.found, finding.action) == (found, action)
 
 
@@ -284,7 +285,7 @@ def test_an_undefined_variable_is_named_with_its_users():
 
 
 def test_a_variable_of_the_cluster_must_be_equal_everywhere():
-    finding = inputs.differs("trainyard_state", "/var/lib/trainyard", [("/a", ["n1", "n2"]), ("/b", ["n3"])])
+    finding = input_variables.differs("trainyard_state", "/var/lib/trainyard", [("/a", ["n1", "n2"]), ("/b", ["n3"])])
     assert finding.found.startswith("/a on n1, n2, /b on n3; /var/lib/trainyard on localhost")
 
 
@@ -292,20 +293,20 @@ def test_a_variable_of_the_cluster_must_be_equal_everywhere():
 CHOSEN = {"mindspore_device": "cpu", "mindspore_cuda": "", "pytorch_build": "auto"}
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_a_role_has_the_same_variables_with_the_same_defaults_in_both_its_lists(role):
-    path = PROJECT / f"roles/{role}/defaults/main.yml"
-    defaults = (yaml.safe_load(path.read_text()) if path.is_file() else None) or {}
-    options = {}
-    for entry in SPECS[role].values():
-        for name, option in (entry.get("options") or {}).items():
-            same = {**option, "description": ""}
-            assert options.setdefault(name, same) == same, name
-    assert set(defaults) == {name for name, option in options.items() if not option.get("required")}
-    for name, default in defaults.items():
-        computed = "{{" in str(default)
-        documented = options[name].get("default", default if computed else None)
-        assert documented == (CHOSEN[name] if computed and name in CHOSEN else default), name
+def test_a_role_has_the_same_variables_with_the_same_defaults_in_both_its_lists():
+    for role in ROLES:
+        path = PROJECT / f"roles/{role}/defaults/main.yml"
+        defaults = (yaml.safe_load(path.read_text()) if path.is_file() else None) or {}
+        options = {}
+        for entry in SPECS[role].values():
+            for name, option in (entry.get("options") or {}).items():
+                same = {**option, "description": ""}
+                assert options.setdefault(name, same) == same, name
+        assert set(defaults) == {name for name, option in options.items() if not option.get("required")}
+        for name, default in defaults.items():
+            computed = "{{" in str(default)
+            documented = options[name].get("default", default if computed else None)
+            assert documented == (CHOSEN[name] if computed and name in CHOSEN else default), name
 
 
 def test_defaults_of_playbooks_are_those_of_their_argument_specs():
@@ -387,24 +388,24 @@ def test_options_that_documents_show_are_accepted():
             continue
         assert variable in KNOWN, (name, option)
         if not value.startswith("{{") and not re.fullmatch(r"[A-Z]+|\.\.\.|", value):
-            _, findings = inputs.converted({variable: value}, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load)
+            _, findings = input_variables.converted({variable: value}, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load)
             assert findings == [], (name, option)
 
 
 def test_a_playbook_takes_known_choices_and_no_negative_numbers():
     """Ansible checks the choices; a number has none."""
-    options = inputs.options_of_playbooks(SPECS[""])
+    options = input_variables.options_of_playbooks(SPECS[""])
     assert "running" in options["jobs_state"]["choices"] and "default" not in options["jobs_days"]
     assert "job_timeout" not in options and "jobs_days" in options
-    assert inputs.negative("jobs_days", -3.0, COMMAND_LINE).found == "-3.0 on the command line"
+    assert input_variables.negative("jobs_days", -3.0, COMMAND_LINE).found == "-3.0 on the command line"
 
 
-@pytest.mark.parametrize("name", of_kind("str", "path"))
-def test_every_text_is_one(name):
-    assert convert(name, 7) == "7" and convert(name, "a b") == "a b" and convert(name, "") == ""
-    for value in (["a", "b"], {"a": 1}, True, "  "):
-        assert refused(name, value).expected == "a text"
-    assert refused(name, "/caf\udce9").expected == "text in UTF-8"
+def test_every_text_is_one():
+    for name in of_kind("str", "path"):
+        assert convert(name, 7) == "7" and convert(name, "a b") == "a b" and convert(name, "") == ""
+        for value in (["a", "b"], {"a": 1}, True, "  "):
+            assert refused(name, value).expected == "a text"
+        assert refused(name, "/caf\udce9").expected == "text in UTF-8"
 
 
 def test_a_text_in_a_list_is_what_the_advice_writes():

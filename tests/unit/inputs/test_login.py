@@ -17,7 +17,7 @@ NAMES = [
 ]
 DOCUMENTED = [KNOWN[name].default for name in NAMES]
 STATE = "/var/tmp/trainyard"  # noqa: S108
-ANN = [False, "ann", 1201, "/nfs/ann/.local/share/trainyard", f"{STATE}-ann", f"{STATE}-ann/records"]
+ANN = [False, "ann", 1201, "/nfs/ann/.local/share/trainyard", f"{STATE}-ann", f"{STATE}-ann/records/localhost"]
 ANSWER = "trainyard-login:ann:1201:/nfs/ann"
 
 
@@ -47,7 +47,7 @@ def test_without_root_all_belongs_to_the_login(hosts):
 
 def test_each_default_can_be_overridden_and_the_others_follow(hosts):
     given = extra("trainyard_become=false", "trainyard_user=bob", "trainyard_root=/data")
-    expected = [False, "bob", 1201, "/data", f"{STATE}-bob", f"{STATE}-bob/records"]
+    expected = [False, "bob", 1201, "/data", f"{STATE}-bob", f"{STATE}-bob/records/localhost"]
     assert hosts({"n1": f"echo '{ANSWER}'"}, *given)[0] == expected
 
 
@@ -55,7 +55,7 @@ def test_no_host_is_asked_without_need(hosts):
     answers = {"n1": f"echo '{ANSWER}'"}
     given = extra("trainyard_become=no", "trainyard_user=u", "trainyard_uid=7", "trainyard_manage_system=no")
     assert hosts(answers) == (DOCUMENTED, [])
-    expected = [False, "u", 7, "/r", f"{STATE}-u", f"{STATE}-u/records"]
+    expected = [False, "u", 7, "/r", f"{STATE}-u", f"{STATE}-u/records/localhost"]
     assert hosts(answers, *given, "-e", "trainyard_root=/r") == (expected, [])
 
 

@@ -117,12 +117,3 @@ def test_playbooks_that_would_do_nothing_fail(tmp_path, book, compute, options, 
     headline = "1 finding in what was given." if len(found) == 1 else f"{len(found)} findings in what was given."
     assert run.text.count(f"{headline} Nothing was done.") == 1 and "PLAY" not in run.text, run.output
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.mirrors
-def test_a_limit_with_localhost_and_nodes_is_fine(tmp_path):
-    """Every variable that this inventory leaves out has its default."""
-    options = ["--limit", "n1,localhost", "--tags", "validate"]
-    run = playbook(tmp_path, "site.yml", ["n1", "n2"], *options)
-    run.expect(0, "1 node: ")
-    assert "undefined" not in run.output and "no attribute" not in run.output

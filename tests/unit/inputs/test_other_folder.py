@@ -35,11 +35,6 @@ def test_another_configuration_is_named(call, tmp_path):
     run.expect(2, f"found {tmp_path}/ansible.cfg expected {PROJECT}/ansible.cfg")
 
 
-def test_any_folder_works_with_the_configuration(call):
-    run = call("launch.yml", "-e", "job=nowhere.yml", config=str(PROJECT / "ansible.cfg"))
-    run.expect(2, "no file nowhere.yml")
-
-
 def test_facts_never_replace_variables_of_the_inventory(call, monkeypatch):
     monkeypatch.setenv("ANSIBLE_INJECT_FACT_VARS", "True")
     run = call("playbooks/status.yml", config=str(PROJECT / "ansible.cfg"))

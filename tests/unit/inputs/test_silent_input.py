@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
-from ansible.module_utils.trainyard.inputs import variables as inputs
+from ansible.module_utils.trainyard.inputs import input_variables
 from ansible_run import extra
 from documented import HERE, KNOWN
 
@@ -92,24 +92,21 @@ def test_a_stack_may_differ_by_host(playbook, tmp_path, write):
     assert "No run at all was started" in run.text, run.output
 
 
-def test_a_launch_accepts_no_job_id(playbook):
-    options = extra("@jobs/digits.yml", "job_id=digits-1")
-    playbook("launch.yml", *options).expect(2, "job_id found digits-1 on the command line")
-
-
 ONE, TWO, AS_JSON = "job_command=[echo, one]", "job_command=[echo, two, lr=1]", '{"job_command": ["echo", "json"]}'
 
 
 def read(options):
     """Return the variables of options -e; this needs a process that is a controller."""
     from ansible import context
-    from ansible.module_utils.trainyard_controller.input_options import read_options
+    from ansible.module_utils.trainyard_controller.inputs.input_options import read_options
     from ansible.parsing.dataloader import DataLoader
 
     run = SimpleNamespace(documented=KNOWN, loader=DataLoader(), extra={"of": "Ansible"})
     with mock.patch.object(context, "CLIARGS", {"extra_vars": options}):
         assert read_options(run) == []
-    changes, findings = inputs.converted(run.extra, lambda _: inputs.COMMAND_LINE, KNOWN, run.loader.load)
+    changes, findings = input_variables.converted(
+        run.extra, lambda _: input_variables.COMMAND_LINE, KNOWN, run.loader.load
+    )
     assert findings == []
     return json.loads(json.dumps({**run.extra, **changes}))
 

@@ -57,6 +57,7 @@ def test_site_lists_all_findings_and_changes_nothing(site, index, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_list_includes_the_stack_of_a_gpu_host_and_its_sources(site, index, tmp_path):
     hosts = tmp_path / "hosts.yml"
     python = "{{ ansible_playbook_python }}"
@@ -74,7 +75,7 @@ def test_the_list_includes_the_stack_of_a_gpu_host_and_its_sources(site, index, 
         "nvidia_repository_url": index,
         "nvidia_repository_distro": "debian12",
         "nccl_tests_repository": f"{index}/nccl-tests.git",
-        "dataset_sets": [{"name": "generated"}],
+        "dataset_sets": [{"name": "cifar10", "url": f"{index}/none.gz"}],
     }
     run = site(inventory=str(hosts), nvidia_stack="mindspore-cuda11.6", **given)
     run.expect(
@@ -87,26 +88,14 @@ def test_the_list_includes_the_stack_of_a_gpu_host_and_its_sources(site, index, 
         "input of nccl_tests on h1 found nccl_tests_commit is ''",
         f"package repository on h1 found {index}/debian12/",
         "there is no repository at this",
+        "source of data set cifar10 on h1",
     )
     assert run.text.count("Nothing was changed.") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["hosts.yml"]
 
 
-def test_further_packages_of_a_framework_are_pinned_and_leave_its_pins_alone(site, index):
-    roles = ("pytorch", "mindspore", "oneflow")
-    given = {f"{role}_extra_packages": ["scikit-learn", "numpy==0.1"] for role in roles}
-    quick = {f"{role}_{name}": value for role in roles for name, value in (("index_url", index), ("min_free_mb", 0))}
-    # The Python does not matter, as the list is wrong.
-    ranges = {f"{role}_python_{end}": number for role in roles for end, number in (("min", "3.9"), ("max", "3.19"))}
-    sets = [{"name": "cifar10", "url": f"{index}/none.gz"}]
-    options = ["--skip-tags", "dataset"]
-    run = site(*options, trainyard_frameworks=list(roles), dataset_sets=sets, **given, **quick, **ranges)
-    run.expect(2, *(f"packages of {role} on localhost found localhost: 'scikit-learn' is not pinned" for role in roles))
-    assert run.text.count("and 'numpy==0.1' contradict each other: keep one") == len(roles), run.output
-    assert "source of data set" not in run.text
-
-
-def test_a_lock_beside_the_inventory_that_is_older_is_a_finding_among_others(site, index, tmp_path):
+@pytest.mark.long
+def test_an_older_lock_and_further_packages_are_findings_among_others(site, index, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     host = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
@@ -114,14 +103,21 @@ def test_a_lock_beside_the_inventory_that_is_older_is_a_finding_among_others(sit
     parts = {"packages": {"requested": [], "files": []}, "environments": {}}
     lock = {"version": 1, "files": [], "missing": [], "systems": {"ubuntu-22.04-aarch64": parts}}
     (folder / "trainyard.lock").write_text(json.dumps(lock))
-    given = {"trainyard_become": False, "trainyard_manage_system": False, "trainyard_frameworks": []}
+    roles = ("pytorch", "mindspore", "oneflow")
+    given = {f"{role}_extra_packages": ["scikit-learn", "numpy==0.1"] for role in roles}
+    given |= {f"{role}_{name}": value for role in roles for name, value in (("index_url", index), ("min_free_mb", 0))}
+    # The Python does not matter, as the list is wrong.
+    given |= {f"{role}_python_{end}": number for role in roles for end, number in (("min", "3.9"), ("max", "3.19"))}
+    given |= {"trainyard_become": False, "trainyard_manage_system": False, "trainyard_frameworks": list(roles)}
     given["dataset_sets"] = [{"name": "cifar10", "url": f"{index}/none.gz"}]
-    run = site(inventory=str(folder), **given)
+    run = site("--skip-tags", "dataset", inventory=str(folder), **given)
     run.expect(
         2,
         "lock on h1 found nothing for ",
         "expected one of ubuntu-22.04-aarch64",
         "do run playbooks/lock.yml again: the lock is older than the inventory",
-        "source of data set cifar10 on h1",
+        *(f"packages of {role} on h1 found h1: 'scikit-learn' is not pinned" for role in roles),
     )
+    assert "source of data set" not in run.text
+    assert run.text.count("and 'numpy==0.1' contradict each other: keep one") == len(roles), run.output
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from ansible.plugins.callback import CallbackBase
 from ansible.vars.manager import VariableManager
-from ansible.module_utils.trainyard_controller.input_run import InputRun
+from ansible.module_utils.trainyard_controller.inputs.input_run import InputRun
 class CallbackModule(CallbackBase):
     CALLBACK_VERSION, CALLBACK_TYPE, CALLBACK_NAME = 2.0, "aggregate", "compare"
     def v2_playbook_on_play_start(self, play):

@@ -2,9 +2,9 @@
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, TEXTS, Place
-from ansible.module_utils.trainyard_controller import yaml_texts
+from ansible.module_utils.trainyard.inputs import input_variables
+from ansible.module_utils.trainyard.inputs.input_variables import COMMAND_LINE, TEXTS, Place
+from ansible.module_utils.trainyard_controller.inputs import yaml_texts
 from ansible_run import PROJECT
 from documented import KNOWN
 from hypothesis import given
@@ -56,12 +56,12 @@ def test_values_that_a_program_wrote_are_unchanged(env):
 
 def test_the_finding_has_the_quoted_text_and_shows_no_secret():
     place = Place("in jobs/x.yml, line 4", "jobs/x.yml")
-    finding = inputs.retyped("job_env", "A", "0123", "83", place)
+    finding = input_variables.retyped("job_env", "A", "0123", "83", place)
     assert (finding.check, finding.action) == ("job_env", 'put it in quotes: A: "0123"')
     assert finding.found == "A: 0123 in jobs/x.yml, line 4, which YAML reads as 83"
-    assert inputs.retyped("job_command", "word 3", "010", "8", place).action == 'put it in quotes: "010"'
+    assert input_variables.retyped("job_command", "word 3", "010", "8", place).action == 'put it in quotes: "010"'
     for name, part in (("job_secret_env", "PIN"), ("job_env", "API_TOKEN")):
-        text = str(inputs.retyped(name, part, "0123", "83", COMMAND_LINE))
+        text = str(input_variables.retyped(name, part, "0123", "83", COMMAND_LINE))
         assert "0123" not in text and "83" not in text
 
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.job.file.job import NODE_OPTIONS
 from job_cluster import Cluster, free_port
 
 # A test of one folder may use what a test of another one has made.
@@ -32,6 +33,7 @@ def spec(tmp_path):
     (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / "data").mkdir()
     return {
+        **NODE_OPTIONS,
         "job_id": "digits-1",
         "job_dir": str(tmp_path / "jobs" / "digits-1"),
         "host": "n1",
@@ -44,7 +46,6 @@ def spec(tmp_path):
         "data": [str(tmp_path / "data")],
         "min_disk_mib": 1,
         "events": [],
-        "metrics_folder": "",
         "program": "python",
         "source_files": [],
         "scripts": [],

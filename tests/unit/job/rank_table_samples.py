@@ -7,7 +7,7 @@ import json
 from ansible.module_utils.trainyard.job.placement.placement import Member
 from job_samples import make_job, node_facts
 
-JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"
+JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500/hosts/@trainyard-host@"
 
 
 TABLE = f"{JOB_DIR}/rank_table.json"

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.plan import plan as plans
-from ansible.module_utils.trainyard.job.run.answers import checked
-from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard.job.run.wire.answers import checked
+from ansible.module_utils.trainyard_controller.job import planning
 from ansible.module_utils.trainyard_node.job.plan import preflight
 from job_samples import make_job, make_request, member, planned
 from plays import PROJECT, patched
@@ -33,7 +33,7 @@ TOP = (ast.Expr, ast.Import, ast.ImportFrom)
 AGENT = PROJECT / "module_utils/trainyard_node/agent.py"
 
 # Modules of ours that a node imports for a question, and to run a monitor.
-MODULES = {"preflight": 91, "start": 67, "state": 74, "collect": 70, "follow": 53, "busy": 40, "monitor": 99}
+MODULES = {"preflight": 92, "start": 77, "state": 86, "collect": 80, "follow": 62, "busy": 44, "monitor": 109}
 # Programs that a preflight starts on a node to find the job's launcher, the module or script that it runs, and imports.
 PROGRAMS = 1
 # For one more node in `launch.yml --check`: questions to it, and how often Ansible collects its variables. A job whose
@@ -41,7 +41,7 @@ PROGRAMS = 1
 FIRST = {"probe": 1, "preflight": 1, "get_vars": 1}
 CACHED = {"preflight": 1, "get_vars": 1}
 # Calls of functions of ours for one more node that answers, while a job is prepared.
-CALLS = {"first": 257, "cached": 300}
+CALLS = {"first": 266, "cached": 310}
 # Numbers of simulated nodes. The login of the first 8 is read, where Ansible does not become root.
 FEW, MANY = 9, 12
 
@@ -52,7 +52,7 @@ FEW, MANY = 9, 12
 def imports_of(question):
     """Return the statements by which the agent imports what a question always needs, at the top of its function."""
     if question == "monitor":
-        return "from .job.run import monitor"
+        return "from .job.run.monitor import monitor"
     functions = {node.name: node for node in ast.parse(AGENT.read_text()).body if isinstance(node, ast.FunctionDef)}
     names = [question, "probe"] if question == "preflight" else [question]
     tops = [itertools.takewhile(lambda node: isinstance(node, TOP), functions[name].body) for name in names]
@@ -267,7 +267,7 @@ def test_an_inventory_is_checked_once_for_all_its_files(tmp_path):
     for number in range(4):
         (folder / f"{number}.yml").write_text(f"compute: {{hosts: {{n{number}: {{}}}}}}")
     statements = f"""
-from ansible.module_utils.trainyard_controller import input_files
+from ansible.module_utils.trainyard_controller.inputs import input_files
 read = input_files.inventory_findings
 def counted(*given):
     with open({str(tmp_path / "noted")!r}, "a") as file:

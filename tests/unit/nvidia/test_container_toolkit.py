@@ -5,7 +5,7 @@ import json
 import container_runtime_cdi
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.nvidia import container_toolkit as rules
+from ansible.module_utils.trainyard.nvidia import container_toolkit
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia import container_toolkit as node
 
@@ -22,7 +22,7 @@ GPUS = "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
     [(VERSION, "1.12.0"), ("NVIDIA Container Toolkit CLI version 1.18.0-rc.1\n", "1.18.0-rc.1"), ("", "")],
 )
 def test_the_version_of_the_toolkit(text, version):
-    assert rules.toolkit_version(text) == version
+    assert container_toolkit.toolkit_version(text) == version
 
 
 @pytest.mark.parametrize(
@@ -30,26 +30,26 @@ def test_the_version_of_the_toolkit(text, version):
     [("580.126.09\n580.126.09\n", "580.126.09"), ("550.127.08", "550.127.08"), (NO_DRIVER, ""), ("", "")],
 )
 def test_the_version_of_the_driver(text, version):
-    assert rules.driver_version(text) == version
+    assert container_toolkit.driver_version(text) == version
 
 
 def test_the_devices_that_containers_can_get():
-    assert rules.listed_devices(LIST) == ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]
-    assert rules.listed_devices('time="x" level=info msg="Found 0 CDI devices"\n') == []
+    assert container_toolkit.listed_devices(LIST) == ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]
+    assert container_toolkit.listed_devices('time="x" level=info msg="Found 0 CDI devices"\n') == []
 
 
 def test_a_specification_is_written_again_when_something_has_changed():
-    known = rules.header("580.126.09", "1.17.8", GPUS)
-    assert not rules.is_due(f"{known}cdiVersion: 0.5.0\n", known)
+    known = container_toolkit.header("580.126.09", "1.17.8", GPUS)
+    assert not container_toolkit.is_due(f"{known}cdiVersion: 0.5.0\n", known)
     for other in (
         ("570.1", "1.17.8", GPUS),
         ("580.126.09", "1.18.0", GPUS),
         ("580.126.09", "1.17.8", f"{GPUS}GPU 1\n"),
     ):
-        assert rules.is_due(f"{known}cdiVersion: 0.5.0\n", rules.header(*other))
-    assert rules.is_due(None, known)
+        assert container_toolkit.is_due(f"{known}cdiVersion: 0.5.0\n", container_toolkit.header(*other))
+    assert container_toolkit.is_due(None, known)
     # Somebody else's stays.
-    assert not rules.is_due("cdiVersion: 0.5.0\n", known)
+    assert not container_toolkit.is_due("cdiVersion: 0.5.0\n", known)
 
 
 GOOD = {
@@ -76,13 +76,13 @@ GOOD = {
     ],
 )
 def test_why_containers_would_not_get_the_gpus(changes, found, action):
-    (finding,) = rules.cdi_findings([{**GOOD, **changes}], "1.17.8-1")
+    (finding,) = container_toolkit.cdi_findings([{**GOOD, **changes}], "1.17.8-1")
     assert finding.host == "g1" and found in finding.found and action in finding.action
 
 
 def test_a_node_in_order_has_no_finding():
-    assert rules.cdi_findings([GOOD], "1.17.8-1") == []
-    assert rules.cdi_findings([{**GOOD, "toolkit": "1.16.2"}], "") == []
+    assert container_toolkit.cdi_findings([GOOD], "1.17.8-1") == []
+    assert container_toolkit.cdi_findings([{**GOOD, "toolkit": "1.16.2"}], "") == []
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_the_module_writes_once(programs, capsys):
     assert preview["changed"] and preview["state"]["due"] and not path.parent.exists()
     written = cdi(capsys, path)
     assert written["changed"] and not written["state"]["due"]
-    assert path.read_text() == f"{rules.header('580.126.09', '1.17.8', GPUS)}cdiVersion: 0.5.0\n"
+    assert path.read_text() == f"{container_toolkit.header('580.126.09', '1.17.8', GPUS)}cdiVersion: 0.5.0\n"
     assert path.stat().st_mode & 0o777 == 0o644
     assert not cdi(capsys, path)["changed"]
     path.write_text("cdiVersion: 0.3.0\n")

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.nvidia import answers
 from ansible.module_utils.trainyard.nvidia import library as rules
+from ansible.module_utils.trainyard.nvidia import nvidia_answers
 from ansible.module_utils.trainyard_node.nvidia import library as node
 from filters import declared, fitting
 
@@ -85,7 +85,7 @@ def state(host, version="2.21.5", cuda="12.4", **changes):
         **{"cuda": cuda, "library": f"/usr/lib/libnccl.so.{version}", "error": "", "unloaded": ""},
         **changes,
     }
-    return declared({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
+    return declared({"state": found, "request": {}}, nvidia_answers.LIBRARY_NODE)["state"]
 
 
 def nccl(provider="network_repo", version="2.21.5", cuda="12.4"):
@@ -181,7 +181,7 @@ def prefix(tmp_path, fakes):
 def read(home):
     left = {"wheel": f"{home}-cu*", "archive": f"{home}-archive/*"}
     found = node.read_library("nccl", str(home), "nobody-here", left)
-    return fitting({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
+    return fitting({"state": found, "request": {}}, nvidia_answers.LIBRARY_NODE)["state"]
 
 
 def test_a_library_is_read_through_its_home(prefix, tmp_path):
@@ -222,7 +222,7 @@ def read_cudnn(tmp_path, code):
     home = tmp_path / "cudnn"
     node.make_home(home, CUDNN.home_links(node.files_of_prefix(str(folder))), {"provider": "archive"})
     found = node.read_library("cudnn", str(home), "nobody-here", {})
-    return fitting({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
+    return fitting({"state": found, "request": {}}, nvidia_answers.LIBRARY_NODE)["state"]
 
 
 def test_a_cudnn_is_read_through_its_home(tmp_path, fakes):

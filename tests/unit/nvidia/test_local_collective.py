@@ -8,7 +8,7 @@ import pwd
 import pytest
 from ansible.module_utils.trainyard.findings.visible import visible
 from ansible.module_utils.trainyard.nvidia.local_collective import LIMIT_S, command, fault
-from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from ansible.module_utils.trainyard_node.machine import as_user
 from ansible.module_utils.trainyard_node.nvidia import local_collective
 from captured_tree import NODES
@@ -109,7 +109,7 @@ def test_what_it_has_started_ends_with_it(tmp_path, then, limit_s, status):
     child = tmp_path / "child"
     program = program_of(tmp_path, f"sleep 600 &\necho $! > {child}\n{then}")
     assert local_collective.run(asked(program), {}, None, limit_s=limit_s).status == status
-    wait_for(lambda: processes.start_time(int(child.read_text())) is None, "its child to end")
+    wait_for(lambda: process_table.start_time(int(child.read_text())) is None, "its child to end")
 
 
 def test_the_output_has_an_upper_bound(tmp_path):

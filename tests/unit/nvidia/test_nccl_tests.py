@@ -11,8 +11,7 @@ import nccl_tests_state
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.nvidia import answers, gencode, nccl_tests
-from ansible.module_utils.trainyard.nvidia import hardware as nvidia
+from ansible.module_utils.trainyard.nvidia import gencode, nccl_tests, nvidia_answers, nvidia_hardware
 from ansible.module_utils.trainyard.nvidia.nccl_tests import header_version, plan_builds
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import check as check_nodes
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
@@ -62,7 +61,7 @@ def state(host, *gpus, cuda="12.4.131", nccl="2.21.5", mpi="4.1.4", **changes):
         "host": host, "platform": DEBIAN, "cpus": 8, "free_mb": 9000, "record": None, "prefix_kind": "none",
         **dict(zip(("cuda", "nccl", "mpi"), homes)), "missing": [], "gpus": list(gpus), **changes,
     }  # fmt: skip
-    return declared(found, answers.NCCL_TESTS)
+    return declared(found, nvidia_answers.NCCL_TESTS)
 
 
 def built(node):
@@ -161,7 +160,7 @@ def test_given_flags_are_checked_by_the_same_rules():
 
 
 def test_every_generation_has_flags_that_some_cuda_takes():
-    assert set(gencode.ARCHITECTURES) == set(nvidia.GENERATIONS)
+    assert set(gencode.ARCHITECTURES) == set(nvidia_hardware.GENERATIONS)
     releases = ["11.4.152", "11.8.89", "12.4.131", "12.8.61", "13.0.88"]
     for numbers in gencode.ARCHITECTURES.values():
         assert any(not gencode.refusal(number, cuda) for number in numbers for cuda in releases)
@@ -249,7 +248,7 @@ def probe(host, **changes):
         "host": host, "prefix": "/p", "bin": "/p/bin", "record": RECORD, "prefix_kind": "built", "gpus": 0,
         "programs": {"a_perf": program(), "b_perf": program()}, "run": NO_DEVICE, **changes,
     }  # fmt: skip
-    return declared(found, answers.NCCL_TESTS_PROBE)
+    return declared(found, nvidia_answers.NCCL_TESTS_PROBE)
 
 
 def test_good_programs_have_no_findings():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.nvidia import driver
-from ansible.module_utils.trainyard.nvidia.answers import DRIVER
+from ansible.module_utils.trainyard.nvidia.nvidia_answers import DRIVER
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
 from filters import fitting, of_hosts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.nvidia import driver_plan as plan
-from ansible.module_utils.trainyard.nvidia.answers import DRIVER_NODE
+from ansible.module_utils.trainyard.nvidia.nvidia_answers import DRIVER_NODE
 from filters import FILTERS, declared, of_hosts
 
 KERNEL = "6.1.0-56-amd64"

@@ -8,8 +8,8 @@ from pathlib import Path
 import nvidia_host
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.nvidia import hardware as nvidia
-from ansible.module_utils.trainyard.nvidia.answers import FACTS
+from ansible.module_utils.trainyard.nvidia import nvidia_hardware
+from ansible.module_utils.trainyard.nvidia.nvidia_answers import FACTS
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.host import read_host
 from captured_tree import unfold
@@ -47,10 +47,10 @@ def read(tmp_path):
 )
 def test_hosts_are_read(read, name, gpus, generation, switches, ports, system, arch):
     host = read(name)
-    assert nvidia.describe_gpus(host["gpus"]) == gpus
+    assert nvidia_hardware.describe_gpus(host["gpus"]) == gpus
     assert {gpu["generation"] for gpu in host["gpus"]} == ({generation} if generation else set())
     assert (host["nvswitches"], host["rdma_ports"]) == (switches, ports)
-    assert (nvidia.described_os(host), host["arch"]) == (system, arch)
+    assert (nvidia_hardware.described_os(host), host["arch"]) == (system, arch)
 
 
 def test_a_host_with_two_models_and_a_virtual_function(read):
@@ -148,15 +148,15 @@ GPUS = {
 
 @pytest.mark.parametrize("device", GPUS)
 def test_generations_by_device_id(device):
-    assert ", ".join(nvidia.gpu_of(device)) == GPUS[device]
+    assert ", ".join(nvidia_hardware.gpu_of(device)) == GPUS[device]
 
 
 def test_every_gpu_with_a_name_has_a_generation_and_ranges_do_not_overlap():
-    for number in nvidia._NAMES:
-        assert nvidia.gpu_of(hex(number))[1] in nvidia.GENERATIONS
+    for number in nvidia_hardware._NAMES:
+        assert nvidia_hardware.gpu_of(hex(number))[1] in nvidia_hardware.GENERATIONS
     last = 0
-    for first, end, generation in nvidia._RANGES:
-        assert last < first <= end and generation in nvidia.GENERATIONS
+    for first, end, generation in nvidia_hardware._RANGES:
+        assert last < first <= end and generation in nvidia_hardware.GENERATIONS
         last = end
 
 
@@ -168,7 +168,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("status", ["ii ", "rc ", "hi ", *BROKEN])
 def test_broken_and_held_packages(status):
-    found = nvidia.read_packages(f"nonsense\n{status}\tname\t1\n")
+    found = nvidia_hardware.read_packages(f"nonsense\n{status}\tname\t1\n")
     broken = [f"name ({BROKEN[status]})"] if status in BROKEN else []
     assert found == {"held": ["name"] if status.startswith("h") else [], "broken": broken}
 
@@ -184,30 +184,30 @@ def test_broken_and_held_packages(status):
     ],
 )
 def test_operating_systems(text, expected):
-    assert nvidia.read_os(text) == expected
+    assert nvidia_hardware.read_os(text) == expected
 
 
 def test_a_missing_line_of_df():
     output = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/sda1 100 50 51200 50% /\n"
-    assert nvidia.read_free(["/"], output) == {"/": 50}
-    assert nvidia.read_free(["/", "/usr"], output) == {}
+    assert nvidia_hardware.read_free(["/"], output) == {"/": 50}
+    assert nvidia_hardware.read_free(["/", "/usr"], output) == {}
 
 
 @given(st.text(max_size=200))
 def test_whatever_tools_print_is_read_without_an_error(text):
-    nvidia.read_packages(text)
-    nvidia.read_free(["/"], text)
-    nvidia.read_os(text)
-    nvidia.gpu_of(text)
-    nvidia.number(text)
-    nvidia.secure_boot(True, text, text)
-    assert nvidia.first_version(text) == "" or nvidia.number(text.strip())
+    nvidia_hardware.read_packages(text)
+    nvidia_hardware.read_free(["/"], text)
+    nvidia_hardware.read_os(text)
+    nvidia_hardware.gpu_of(text)
+    nvidia_hardware.number(text)
+    nvidia_hardware.secure_boot(True, text, text)
+    assert nvidia_hardware.first_version(text) == "" or nvidia_hardware.number(text.strip())
 
 
 def test_versions_compare_as_numbers():
-    assert nvidia.number("470.103.01") == (470, 103, 1)
-    assert nvidia.number("6.8.0-1014-nvidia-64k") == (6, 8, 0, 1014)
-    assert (nvidia.branch_of("550.127.08"), nvidia.branch_of("5500")) == ("550", "")
+    assert nvidia_hardware.number("470.103.01") == (470, 103, 1)
+    assert nvidia_hardware.number("6.8.0-1014-nvidia-64k") == (6, 8, 0, 1014)
+    assert (nvidia_hardware.branch_of("550.127.08"), nvidia_hardware.branch_of("5500")) == ("550", "")
 
 
 def test_the_module_returns_the_facts(tmp_path, capsys):

@@ -9,7 +9,7 @@ from pathlib import Path
 import filters
 import pytest
 import yaml
-from ansible.module_utils.trainyard.nvidia import answers
+from ansible.module_utils.trainyard.nvidia import nvidia_answers
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
@@ -54,7 +54,7 @@ def node(hosts):
         one["driver"].update(driver or {})
         gpus = "0" if name == "none" else "auto"
         given = {"stack": stack, "overrides": overrides or {}, "settings": {"gpus": gpus, **(settings or {})}}
-        return filters.declared({**one, **given}, answers.STACK_NODE)
+        return filters.declared({**one, **given}, nvidia_answers.STACK_NODE)
 
     return make
 

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import yaml
-from ansible.module_utils.trainyard.nvidia import hardware as nvidia
-from ansible.module_utils.trainyard.nvidia import library_plan
+from ansible.module_utils.trainyard.nvidia import library_plan, nvidia_hardware
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
 from ansible.module_utils.trainyard.software import mindspore
 
@@ -28,19 +27,19 @@ def test_every_row_of_the_rules_has_a_source_that_is_named():
 
 
 def test_rows_are_known_and_ordered():
-    assert [row["name"] for row in RULES["generations"]] == list(nvidia.GENERATIONS)
-    releases = [nvidia.number(row["version"]) for row in RULES["cuda"]]
+    assert [row["name"] for row in RULES["generations"]] == list(nvidia_hardware.GENERATIONS)
+    releases = [nvidia_hardware.number(row["version"]) for row in RULES["cuda"]]
     assert releases == sorted(releases)
     for row in RULES["cuda"]:
-        assert nvidia.number(row["least"]) <= nvidia.number(row["driver"])
-    names = set(nvidia._NAMES.values())
+        assert nvidia_hardware.number(row["least"]) <= nvidia_hardware.number(row["driver"])
+    names = set(nvidia_hardware._NAMES.values())
     assert all(any(name.startswith(row["name"]) for name in names) for row in RULES["models"])
     builds = {row["version"]: row["cuda"] for row in RULES["nccl"]}
     for stack in CATALOG.values():
         nccl = stack["set"]["nccl"]
         assert nccl["provider"] != "network_repo" or nccl["cuda"] in builds[nccl["version"]]
     for row in RULES["pytorch"]:
-        assert set(row["generations"]) | set(row.get("aarch64", ())) <= set(nvidia.GENERATIONS)
+        assert set(row["generations"]) | set(row.get("aarch64", ())) <= set(nvidia_hardware.GENERATIONS)
 
 
 def test_every_stack_of_the_catalog_is_whole():

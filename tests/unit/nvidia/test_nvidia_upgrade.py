@@ -156,7 +156,7 @@ def test_bad_input_is_a_finding_and_nothing_is_planned(nodes, settings, check, f
 def test_old_packages_that_no_package_list_offers(monkeypatch):
     versions = {"nvidia-smi": ["550.54.150-1", "550.54.15-1"], "libcuda1": ["550.54.15-2"]}
     offers = {name: [Offer(version, "http://a", "", "") for version in each] for name, each in versions.items()}
-    monkeypatch.setattr(driver_apt.machine, "read_offers", lambda names: (offers, {}))
+    monkeypatch.setattr(driver_apt, "read_offers", lambda names: (offers, {}))
     before = dict.fromkeys(("nvidia-smi", "libcuda1", "nvidia-modprobe"), "550.54.15-1")
     assert driver_apt.missing(before) == ["libcuda1 550.54.15-1", "nvidia-modprobe 550.54.15-1"]
     # The user may accept that, and a node without a driver needs none.

@@ -1,6 +1,6 @@
 """States of a node for the tests of the removal."""
 
-from ansible.module_utils.trainyard.removal import record as rules
+from ansible.module_utils.trainyard.removal import removal_record
 from ansible.module_utils.trainyard.removal.history import Package
 
 ABSENT = {"kind": "absent"}
@@ -28,9 +28,11 @@ def node(**changes):
 
 def record_of(before=None, after=None, history="", **options):
     """The record after one run that found `before` and left `after`."""
-    opened = rules.opened(rules.new("2026-11-26T10:00:00Z", False), before or node(), "2026-11-26  10:00:00")
+    opened = removal_record.opened(
+        removal_record.new("2026-11-26T10:00:00Z", False), before or node(), "2026-11-26  10:00:00"
+    )
     settings = {"user": "train", "interrupted": False, **options}
-    return rules.closed(opened, after or node(), history, **settings)
+    return removal_record.closed(opened, after or node(), history, **settings)
 
 
 def depends(*groups):

@@ -30,6 +30,7 @@ class Machine:
             Place(f"{folder}/etc/*.trainyard", OWN),
             Place(self.settings.root, FOLDER),
             Place(f"{self.settings.state}/data", DATA),
+            Place(f"{self.settings.state}/records", EMPTY),
             Place(self.settings.state, EMPTY),
         ]
         monkeypatch.setattr(keeping, "places", lambda settings: places)
@@ -98,9 +99,9 @@ def test_a_node_is_as_before(machine):
 
 @pytest.mark.parametrize("bundle", [False, True])
 def test_the_records_in_the_folder_of_jobs_go_with_it(machine, bundle):
-    machine.settings = machine.settings._replace(records=f"{machine.settings.state}/records")
+    machine.settings = machine.settings._replace(records=f"{machine.settings.state}/records/n1")
     if bundle:
-        machine.write("var/trainyard/records/bundle/stamp", "1")
+        machine.write("var/trainyard/records/n1/bundle/stamp", "1")
     keeping.Kept(machine.settings).open()
     machine.install()
     keeping.Kept(machine.settings).close()

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from ansible.module_utils.trainyard.removal import places
 from ansible.module_utils.trainyard.removal.places import DATA, EMPTY, FOLDER, LINES, OWN, WHOLE, Place, Settings
-from ansible.module_utils.trainyard.removal.plan import Request, build, texts
+from ansible.module_utils.trainyard.removal.removal_plan import Request, build, texts
 from ansible.module_utils.trainyard.removal.summary import summary
 from removal_states import ABSENT, depends, file, folder, node, record_of
 
@@ -223,9 +223,18 @@ def test_a_file_that_only_had_our_lines_goes():
 def test_every_place_has_one_use_and_no_place_is_a_folder_of_the_system():
     found = places.places(Settings(folders=("/data/openmpi",)))
     assert len({place.path for place in found}) == len(found) > 40
-    assert {place.use for place in found} == set(places.USES)
+    assert {place.use for place in found} == {
+        places.OWN,
+        places.LINES,
+        places.FOLDER,
+        places.EMPTY,
+        places.WHOLE,
+        places.DATA,
+    }
     shared = {"/etc", "/usr", "/var", "/opt", "/root", "/home", "/etc/ssh", "/etc/apt", "/var/lib", "/usr/local"}
     assert not {place.path for place in found if place.use != LINES} & shared
+    shared = places.places(Settings(state="/home/bob/jobs", records="/home/bob/jobs/records/n1", manage_system=False))
+    assert [place.path for place in shared if place.use == EMPTY] == ["/home/bob/jobs/records", "/home/bob/jobs"]
     software = places.places(Settings(manage_system=False))
     assert {place.path for place in software} < {place.path for place in found}
     assert not any(place.path.startswith("/etc") for place in software)
@@ -244,7 +253,7 @@ def test_hosts_with_the_same_steps_are_named_once():
 def test_every_role_of_site_yml_is_recorded():
     plays = yaml.safe_load((PROJECT / "playbooks/provision.yml").read_text())
     first, last = plays[0], plays[-1]
-    assert [play["tasks"][0]["node_record"]["state"] for play in (first, last)] == ["open", "closed"]
+    assert [play["tasks"][0]["site_nodes"]["state"] for play in (first, last)] == ["open", "closed"]
     tags = {tag for play in plays for task in play.get("tasks", ()) for tag in tags_of(task)} - {"always"}
     assert len(tags) > 15 and tags <= set(first["tags"]) == set(last["tags"])
     assert not {"always", "validate", "verify"} & set(first["tags"])

@@ -4,7 +4,7 @@ import json
 import string
 
 import pytest
-from ansible.module_utils.trainyard.removal import record as rules
+from ansible.module_utils.trainyard.removal import removal_record
 from hypothesis import given
 from hypothesis import strategies as st
 from removal_states import ABSENT, file, node, record_of
@@ -64,9 +64,9 @@ def test_a_second_run_changes_nothing_of_the_record():
     )
     after = node(packages={"base": "1", "rsync": "1"}, users={"root": 0, "train": 2000}, written={"/etc/x": file()})
     first = record_of(before, after)
-    again = rules.opened(first, {**after, "places": {"/etc/hosts": file("b" * 64)}}, "2026-11-27  10:00:00")
+    again = removal_record.opened(first, {**after, "places": {"/etc/hosts": file("b" * 64)}}, "2026-11-27  10:00:00")
     assert again["places"]["/etc/hosts"]["content"] == "a" * 64
-    assert rules.closed(again, after, "", user="train", interrupted=False) == first
+    assert removal_record.closed(again, after, "", user="train", interrupted=False) == first
 
 
 def test_marks_and_holds_that_a_run_made_are_undone():
@@ -83,20 +83,23 @@ def test_a_package_whose_settings_were_left_keeps_them():
 
 def test_what_is_gone_is_forgotten_and_a_home_that_stays_is_not():
     after = node(packages={"base": "1", "rsync": "1", "libmpi": "1"}, users={"train": 2000}, groups={"train": 2000})
-    left = rules.forget(record_of(after=after), node(packages={"base": "1", "libmpi": "1"}), "/home/train")
+    left = removal_record.forget(record_of(after=after), node(packages={"base": "1", "libmpi": "1"}), "/home/train")
     assert list(left["packages"]) == ["libmpi"] and left["users"] == left["groups"] == {}
     assert left["homes"] == ["/home/train"]
     assert (
-        rules.forget(left, node(), "")["homes"] == ["/home/train"] and rules.loads(rules.dumps(left).encode()) == left
+        removal_record.forget(left, node(), "")["homes"] == ["/home/train"]
+        and removal_record.loads(removal_record.dumps(left).encode()) == left
     )
 
 
-WINDOW = rules.opened(rules.new("2026", True), node(places={"/a": file(), "/b": ABSENT}), "2026-11-26  10:00:00")
+WINDOW = removal_record.opened(
+    removal_record.new("2026", True), node(places={"/a": file(), "/b": ABSENT}), "2026-11-26  10:00:00"
+)
 
 
-@pytest.mark.parametrize("record", [rules.new("", False), record_of(), WINDOW])
+@pytest.mark.parametrize("record", [removal_record.new("", False), record_of(), WINDOW])
 def test_a_record_is_read_as_it_was_written(record):
-    assert rules.loads(rules.dumps(record).encode()) == record
+    assert removal_record.loads(removal_record.dumps(record).encode()) == record
 
 
 @pytest.mark.parametrize(
@@ -118,14 +121,14 @@ def test_a_record_is_read_as_it_was_written(record):
     ],
 )
 def test_a_damaged_record_is_refused_by_name(change, said):
-    with pytest.raises(rules.RecordError, match=said):
-        rules.loads(json.dumps({**record_of(), **change}).encode())
+    with pytest.raises(removal_record.RecordError, match=said):
+        removal_record.loads(json.dumps({**record_of(), **change}).encode())
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"version": 1}'])
 def test_something_else_is_no_record(content):
-    with pytest.raises(rules.RecordError):
-        rules.loads(content)
+    with pytest.raises(removal_record.RecordError):
+        removal_record.loads(content)
 
 
 VALUES = st.recursive(
@@ -135,11 +138,11 @@ VALUES = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(rules.new("", False))), VALUES)
+@given(st.sampled_from(sorted(removal_record.new("", False))), VALUES)
 def test_a_record_with_anything_in_a_field_is_read_or_refused(name, value):
     try:
-        found = rules.loads(json.dumps({**record_of(), name: value}).encode())
-    except rules.RecordError:
+        found = removal_record.loads(json.dumps({**record_of(), name: value}).encode())
+    except removal_record.RecordError:
         return
     assert set(found) == set(record_of())
     assert all(isinstance(found[key], dict) for key in ("places", "packages", "users", "groups"))

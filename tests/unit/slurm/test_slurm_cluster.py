@@ -6,11 +6,12 @@ import base64
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.cluster.switches import topology
 from ansible.module_utils.trainyard.slurm.change import change_findings
 from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, gres_of, hardware, nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import confinement_findings, missing
 from ansible.module_utils.trainyard.slurm.health import read_node
-from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
+from ansible.module_utils.trainyard_controller.cluster.slurm_files import slurm_files
 
 OUTPUTS = Path(__file__).resolve().parents[2] / "fixtures/slurm"
 DESCRIBED = (
@@ -23,16 +24,38 @@ def cluster_node(host, **changed):
     return {**node, "version": "slurm-wlm 22.05.8", **changed}
 
 
-def test_the_files_of_a_cluster_are_rendered(golden):
+def test_the_files_of_a_cluster_are_rendered():
     gpus = {"vendor": "nvidia", "devices": [{"index": index} for index in (0, 1, 2, 5)]}
     nodes = [cluster_node("n1"), cluster_node("n2", accelerators=gpus)]
     programs = {"health_program": "/usr/local/sbin/health", "epilog": "/usr/local/sbin/epilog"}
     files, findings = slurm_files(ClusterSettings("lab", "n1", **programs), nodes)
     assert findings == []
-    for name, text in files.items():
-        golden(text, f"slurm/{name}")
+    limits = ["ConstrainCores=yes", "ConstrainRAMSpace=yes", "ConstrainDevices=yes"]
+    assert files["cgroup.conf"].splitlines()[1:] == limits
+    assert files["gres.conf"].splitlines()[1:] == ["NodeName=n2 Name=gpu File=/dev/nvidia[0-2,5]"]
+    first, second, partition = files["slurm.conf"].splitlines()[-3:]
+    assert first.startswith("NodeName=n1 NodeHostname=n1 NodeAddr=10.0.0.1 CPUs=64 ") and " Gres=gpu:4 " in second
+    assert partition == "PartitionName=train Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP"
+    said = {"ClusterName=lab", "SlurmctldHost=n1(10.0.0.1)", "DisableRootJobs=YES", "ProctrackType=proctrack/cgroup"}
+    said |= {"HealthCheckProgram=/usr/local/sbin/health", "Epilog=/usr/local/sbin/epilog", "GresTypes=gpu"}
+    assert said - {*files["slurm.conf"].splitlines()} == set()
     bare, _ = slurm_files(ClusterSettings("lab", "n1", confinement="none"), [cluster_node("n1")])
     assert "proctrack/linuxproc" in bare["slurm.conf"] and "cgroup.conf" not in bare
+
+
+def test_switches_of_the_nodes_become_a_tree():
+    nodes = [cluster_node(f"n{number}", address=f"10.0.0.{number}") for number in (1, 2, 3)]
+    found = topology("lldp", {"n1": ["leaf a"], "n3": ["leaf a"], "n2": ["leaf b"]}, ["n1", "n2", "n3"])
+    files, _ = slurm_files(ClusterSettings("lab", "n1"), nodes, found)
+    assert files["topology.conf"].splitlines()[1:] == [
+        "SwitchName=leaf-a Nodes=n1,n3",
+        "SwitchName=leaf-b Nodes=n2",
+        "SwitchName=trainyard-top Switches=leaf-a,leaf-b",
+    ]
+    assert "TopologyPlugin=topology/tree" in files["slurm.conf"].splitlines()
+    for nothing in (None, topology("pairs", {}, ["n1"], "flat")):
+        files, _ = slurm_files(ClusterSettings("lab", "n1"), nodes, nothing)
+        assert "topology.conf" not in files and "TopologyPlugin" not in files["slurm.conf"]
 
 
 def test_memory_is_shared_by_cpus():
@@ -189,10 +212,11 @@ def test_an_unknown_node_is_an_error():
         read_node("Node n9 not found")
 
 
-def test_settings_of_the_files_are_those_that_are_documented(act):
+def test_settings_of_the_files_are_those_that_are_documented(act, tmp_path):
     nodes = [{"name": "n1", "ansible_facts": {"hostname": "n1"}, "__slurm_described": {"stdout": DESCRIBED}}]
     nodes[0]["__slurm_version"] = {"stdout": "slurm-wlm 22.05.8"}
     settings = {"name": "lab", "controller": "n1", "node_timeout_s": "30"}
-    assert "SlurmdTimeout=30" in act("slurm_cluster", settings=settings, nodes=nodes)["files"]["slurm.conf"]
+    given = {"settings": settings, "nodes": nodes, "runs": str(tmp_path)}
+    assert "SlurmdTimeout=30" in act("site_nodes", step="slurm", **given)["files"]["slurm.conf"]
     for odd, message in (({"prolog": "/x"}, "prolog"), ({"confinement": "some"}, "cgroup, none")):
-        assert message in act("slurm_cluster", settings={**settings, **odd}, nodes=nodes)["msg"]
+        assert message in act("site_nodes", step="slurm", **{**given, "settings": {**settings, **odd}})["msg"]

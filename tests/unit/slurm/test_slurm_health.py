@@ -15,7 +15,7 @@ from actions import PROJECT
 from ansible.module_utils.trainyard.hardware.device_health import check_devices
 from ansible.module_utils.trainyard.hardware.gpu_rules import PERSISTENCE
 from ansible.module_utils.trainyard.slurm.health import Found, check_node, decide, read_node, recall
-from ansible.module_utils.trainyard_controller import agent_code
+from ansible.module_utils.trainyard_controller.nodes import agent_code
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
 from ansible.module_utils.trainyard_node.hardware.device_health import read_devices
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from ansible.module_utils.trainyard_node.slurm import set_aside
-from ansible.module_utils.trainyard_node.slurm.commands import SlurmError
+from ansible.module_utils.trainyard_node.slurm.slurm_commands import SlurmError
 
 OURS = "NVIDIA driver upgrade (trainyard)"
 RECORD = "NodeName=n2 Arch=x86_64 CPUTot=2 State={state} ThreadsPerCore=1 Partitions=train\n   Comment=(null){reason}\n"

@@ -1,5 +1,6 @@
 """Findings of a machine before an installation: real interpreters and pip, an index on the loopback."""
 
+import contextlib
 import getpass
 import http.server
 import itertools
@@ -11,8 +12,8 @@ import threading
 from functools import partial
 
 import pytest
-from ansible.module_utils.trainyard_controller.file_sources import packed_pip
-from ansible.module_utils.trainyard_node.software import datasets, python_environment
+from ansible.module_utils.trainyard_controller.bundle.file_sources import packed_pip
+from ansible.module_utils.trainyard_node.software import dataset_files, package_index, python_environment
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.python_environment import Interpreter, inspect
 from ansible_run import run_ansible
@@ -21,7 +22,11 @@ from environment_samples import ENVIRONMENT
 
 @pytest.fixture(scope="module")
 def pip():
-    return packed_pip()
+    """Return pip, which is unpacked once: its first call compiles it."""
+    packed = packed_pip()
+    with package_index.unpacked(packed) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(package_index, "unpacked", lambda _: contextlib.nullcontext(folder))
+        yield packed
 
 
 @pytest.fixture
@@ -237,7 +242,9 @@ def test_unchanged_data_sets_are_complete(tmp_path):
         return can_install(requests={"dataset": {"data": data}})["seen"]
 
     assert seen() == {}
-    datasets.place(tmp_path / "made", "generated", datasets.identity(made), "", partial(datasets.generate, 1, 5, 1))
+    dataset_files.place(
+        tmp_path / "made", "generated", dataset_files.identity(made), "", partial(dataset_files.generate, 1, 5, 1)
+    )
     assert seen() == {"dataset": {}}
     (tmp_path / "made" / "test_batch.bin").write_bytes(b"x")
     assert seen() == {}
@@ -307,37 +314,6 @@ def test_roles_check_parts_that_validation_did_not_see(tmp_path):
         "Put in place the data set generated]",
     ], done.output
     assert done.rc == 0 and "changed=2 " in done.stdout
-
-
-SHARED = """
-- hosts: all
-  gather_facts: false
-  tasks:
-    - software_request: {hosts: "{{ asked }}", part: data, variable: request}
-      vars: {request: {findings: []}}
-      run_once: true
-    - can_install: {hosts: "{{ asked }}", folders: {trainyard_root: "{{ here }}/root"}, user: "{{ user }}"}
-      run_once: true
-      register: found
-    - ansible.builtin.debug: {msg: "{{ {'found': [found.sharing, found.summary]} | to_json }}"}
-      run_once: true
-"""
-
-
-def test_hosts_that_share_the_folder_of_software_are_named(tmp_path):
-    """Two hosts of one kernel."""
-    hosts = ["n1", "n2"]
-    (tmp_path / "play.yml").write_text(SHARED)
-    given = {"here": str(tmp_path), "asked": hosts, "user": getpass.getuser()}
-    given |= {"ansible_python_interpreter": sys.executable}
-    argv = ["-i", "n1,n2", "-c", "local", str(tmp_path / "play.yml"), "-e", json.dumps(given)]
-    done = run_ansible("ansible-playbook", *argv)
-    done.expect(0)
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith('{"found"')]
-    sharing, summary = json.loads(line)["found"]
-    assert sharing == {f"{tmp_path}/root": [hosts]}
-    assert summary == [f"trainyard_root ({tmp_path}/root) is shared by all"]
-    assert [*tmp_path.iterdir()] == [tmp_path / "play.yml"]
 
 
 LIBRARY = {"file": "libnone.so.7", "packages": {"Debian": "libnone7", "RedHat": "libnone", "Suse": "libnone-suse"}}

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from ansible.module_utils.trainyard.software import datasets
-from ansible.module_utils.trainyard_node.software import datasets as dataset_files
+from ansible.module_utils.trainyard_node.software import dataset_files
 
 GENERATED = {"seed": 1, "train_records": 50, "test_records": 10}
 

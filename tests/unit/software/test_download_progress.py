@@ -17,7 +17,7 @@ def test_the_file_that_grows_is_read(tmp_path):
     assert download_progress.read(folder, url, None) is None
     (folder / "tmpa1b2").write_bytes(bytes(2 << 20))
     record = download_progress.read(folder, url, None)
-    assert not misfit(record, pip_progress.RECORD)
+    assert not misfit(record, pip_progress.INSTALLING)
     assert pip_progress.text({**record, "seconds": 2.0}) == "cuda.run: 2 MiB of 8 MiB, 1 MiB/s, 6 s left"
     # The address is asked once.
     archive.unlink()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.software import image
-from ansible.module_utils.trainyard_controller.image_plan import image_plan
+from ansible.module_utils.trainyard_controller.cluster.image_plan import image_plan
 from ansible_run import PROJECT
 from environment_samples import ENVIRONMENT
 
@@ -141,11 +141,14 @@ def test_a_wheel_that_pip_makes_of_an_archive_need_not_have_the_sum_of_the_archi
     assert SUM in plan["fetch"]["others.txt"] and SUM not in plan["build"]["others.txt"]
 
 
-def test_the_texts_of_a_build(golden):
+def test_the_texts_of_a_build():
     base = {"user": "app", "python": {**BASE["python"], "executable": "/opt/a python/bin/python3"}}
     plan = planned(packages=[*WANTED["packages"], "six==1.17.0"], pip_args=["--no-binary=six"], base=base)
-    golden(plan["build"]["Containerfile"], "image/Containerfile")
-    golden(plan["fetch"]["fetch.sh"], "image/fetch.sh")
+    build, fetch = plan["build"]["Containerfile"], plan["fetch"]["fetch.sh"]
+    assert f"\nFROM {BASE['id']}\nUSER 0\nRUN '/opt/a python/bin/python3' -m venv " in build
+    assert build.endswith("\nUSER app\n") and "LABEL trainyard.versions='torch==2.13.0 numpy==" in build
+    assert (build.count(" --no-index "), build.count("--require-hashes")) == (2, 1)
+    assert (fetch.count("--no-binary=six"), fetch.count("--require-hashes")) == (2, 1)
 
 
 BUILT = {"reasons": ["it is not there"], "name": "localhost/trainyard/pytorch:1", "id": "abc", "digest": "sha256:d"}

@@ -24,7 +24,7 @@ def text(path="/opt/venv", file=""):
     record = task_progress.of_task("image", {"path": path, "file": file}, None)
     if record is None:
         return ""
-    assert not misfit(record, pip_progress.RECORD)
+    assert not misfit(record, pip_progress.INSTALLING)
     return pip_progress.text({**record, "seconds": 2.0})
 
 

@@ -9,12 +9,12 @@ import tarfile
 import zipfile
 
 import pytest
-from ansible.module_utils.trainyard_controller.file_sources import packed_pip
 from ansible.module_utils.trainyard_node.software import python_environment
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.environment_work import Work
 from ansible.module_utils.trainyard_node.software.python_environment import EnvironmentFailure
 from environment_samples import ENVIRONMENT
+from test_can_install import pip  # noqa: F401
 
 
 def wheel(folder, name, *needs, version="1.0", text=""):
@@ -83,11 +83,6 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def pip():
-    return packed_pip()
-
-
-@pytest.fixture(scope="module")
 def bare(tmp_path_factory):
     path = tmp_path_factory.mktemp("bare") / "venv"
     python_environment.make(path, python_environment.describe(sys._base_executable))
@@ -122,6 +117,7 @@ def test_another_file_of_a_locked_package_is_refused_until_its_hash_is_given(sit
     assert site.install("frame==1.0", *mine) == {"frame": "1.0", "need": "1.0"}
 
 
+@pytest.mark.long
 def test_what_was_installed_is_returned_with_its_size(site):
     big = wheel(site.wheels, "Big_one", "frame", text="x" * 5000)
     packages = [f"big-one==1.0 --hash=sha256:{big}", "frame==1.0"]
@@ -139,6 +135,7 @@ def test_what_was_installed_is_returned_with_its_size(site):
     assert again.result()["installed"]["packages"] == ["need 1.0"] and again.result()["installed"]["bytes"] < 1000
 
 
+@pytest.mark.long
 def test_further_packages_come_after_it_and_leave_what_is_locked(site):
     wheel(site.wheels, "need", version="2.0")
     wheel(site.wheels, "more", "need", "other>=1")
@@ -150,6 +147,7 @@ def test_further_packages_come_after_it_and_leave_what_is_locked(site):
     assert done == {"frame": "1.0", "need": "1.0", "other": "2.0", "more": "1.0"}
 
 
+@pytest.mark.long
 def test_a_package_that_needs_another_locked_version_is_rejected(site):
     wheel(site.wheels, "more", "need>=2")
     wheel(site.wheels, "need", version="2.0")
@@ -175,6 +173,7 @@ def test_a_source_archive_runs_only_by_choice_and_never_for_a_locked_package(sit
     assert not ran.exists()
 
 
+@pytest.mark.long
 def test_a_given_wheel_precedes_the_lock_file(site, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -192,7 +191,7 @@ def test_a_given_wheel_precedes_the_lock_file(site, tmp_path):
         site.install("frame==1.0", wheels={"frame": wheels["frame"][:-64] + 64 * "0"})
 
 
-def test_a_package_without_a_wheel_is_found_before_anything_is_touched(site, tmp_path, pip):
+def test_a_package_without_a_wheel_is_found_before_anything_is_touched(site, tmp_path, pip):  # noqa: F811
     archive(site.wheels, "built", tmp_path / "ran")
     part = {"environment": site.params("frame==1.0", "built==1.0"), "prefix": "pytorch", "manage_system": True}
     found = can_install(requests={"pytorch": part}, pip=pip)["findings"]
@@ -204,7 +203,8 @@ def test_a_package_without_a_wheel_is_found_before_anything_is_touched(site, tmp
     assert can_install(requests={"pytorch": part}, pip=pip)["findings"] == []
 
 
-def test_a_dependency_without_a_wheel_is_found_before_anything_is_touched(site, tmp_path, pip):
+@pytest.mark.long
+def test_a_dependency_without_a_wheel_is_found_before_anything_is_touched(site, tmp_path, pip):  # noqa: F811
     """hydra-core needs a version of antlr4-python3-runtime that is a source archive only."""
     wheel(site.wheels, "hydra", "built<2")
     wheel(site.wheels, "built", version="2.0")
@@ -220,6 +220,7 @@ def test_a_file_without_hashes_is_a_finding(site):
     assert [each.found for each in found] == ["the file with hashes has 'frame==1.0'"]
 
 
+@pytest.mark.long
 def test_a_cpu_build_is_replaced_where_the_usual_one_is_requested(site):
     """Its version would do, but GPUs would have no use."""
     sums = {version: wheel(site.wheels, "frame", version=version) for version in ("1.0+cpu", "1.0")}

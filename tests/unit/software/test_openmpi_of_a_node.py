@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.software.openmpi import open_mpi_version
-from ansible.module_utils.trainyard_node.cluster.node import fingerprint, read_node
+from ansible.module_utils.trainyard_node.cluster.node_identity import fingerprint, read_node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.software import openmpi
 from ansible.module_utils.trainyard_node.software.openmpi import read_mpi, read_mpi_of

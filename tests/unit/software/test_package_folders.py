@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible.module_utils.trainyard_node.cluster.node import installed_packages
+from ansible.module_utils.trainyard_node.cluster.node_identity import installed_packages
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 

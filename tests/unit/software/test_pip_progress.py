@@ -1,6 +1,5 @@
 """How far an installation by pip is, from lines that pip 20 to 26 print."""
 
-import os
 import sys
 import zipfile
 
@@ -102,23 +101,6 @@ def test_an_environment_records_its_installation_until_it_ends(tmp_path):
         pass
     assert not (tmp_path / environment_progress.FILE).exists()
     assert environment_progress.read(tmp_path / "nowhere") is None
-
-
-def test_a_folder_that_pip_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
-    (tmp_path / "pip-unpack-1").mkdir()
-    listed = os.scandir
-
-    def gone(path="."):
-        if "pip-unpack-" in str(path):
-            raise FileNotFoundError(2, os.strerror(2), path)
-        return listed(path)
-
-    monkeypatch.setattr(os, "scandir", gone)
-    progress = environment_progress.Progress(tmp_path, tmp_path)
-    progress.read(f"  Downloading {TORCH} (530.7 MB)")
-    assert progress.record()["done"] == 0
-    progress.read("Installing collected packages: torch")
-    assert progress.record()["total"] == 0
 
 
 def test_an_error_of_the_reader_is_not_one_of_the_command():

@@ -1,11 +1,7 @@
 """PyTorch: the packages of a request, and nodes with another build."""
 
-import json
-
 import pytest
-from actions import PROJECT
 from ansible.module_utils.trainyard.software import pytorch
-from ansible_run import run_ansible
 
 
 @pytest.mark.parametrize(
@@ -73,59 +69,3 @@ def test_one_build_is_chosen_for_all_hosts(others, build, note):
 
 def test_without_a_host_the_usual_build_is_chosen():
     assert pytorch.choose({}) == {"build": "", "interpreters": {}, "note": ""}
-
-
-PLAY = f"""
-- hosts: a,b
-  gather_facts: false
-  vars:
-    trainyard_quiet: true
-    nvidia_stack_set: "{{{{ __stack | default({{}}) }}}}"
-    pytorch_chosen: "{{{{ __chosen | default({{'build': '', 'interpreters': {{}}}}) }}}}"
-  roles:
-    - {{role: pytorch, when: false}}
-  tasks:
-    - ansible.builtin.set_fact:
-        python_runtime_result:
-          packages: {{}}
-          version: 3.11.2
-          verified: {{cuda: "{{{{ '13.0' if inventory_hostname == 'a' else '12.6' }}}}"}}
-    - ansible.builtin.debug:
-        msg: "{{{{ __pytorch_plan.pins[0] }}}} {{{{ pytorch_extra_index_urls | join(' ') }}}}"
-      run_once: true
-    - ansible.builtin.include_tasks: {PROJECT}/roles/pytorch/tasks/build.yml
-"""
-# The facts of the roles nvidia_stack and pytorch are variables of the play, as users cannot set them.
-STACK = {"framework": {"name": "pytorch", "version": "2.13.0", "build": "cu126"}}
-
-
-@pytest.mark.parametrize(
-    ("given", "pin", "other"),
-    [
-        (
-            {"pytorch_build": "cu130", "pytorch_builds_url": "https://mirror.example.org/pytorch/"},
-            "torch==2.13.0+cu130 https://mirror.example.org/pytorch/cu130",
-            "build of PyTorch on b found it is for CUDA 12.6 expected CUDA 13.0 of the build cu130",
-        ),
-        (
-            {"__stack": STACK},
-            "torch==2.13.0+cu126",
-            "build of PyTorch on a found it is for CUDA 13.0 expected CUDA 12.6 of the build",
-        ),
-        # Nothing has been chosen, as with a lock.
-        ({}, "torch==2.13.0", ""),
-        (
-            {"__chosen": {"build": "cpu", "interpreters": {}}, "pytorch_builds_url": "https://mirror.example.org/"},
-            "torch==2.13.0+cpu https://mirror.example.org/cpu",
-            "",
-        ),
-    ],
-)
-def test_nodes_with_another_build_are_named(tmp_path, given, pin, other):
-    playbook = tmp_path / "build.yml"
-    playbook.write_text(PLAY)
-    done = run_ansible("ansible-playbook", "-i", "a,b,", str(playbook), "-e", json.dumps(given))
-    # A busy machine shows lines of progress before it.
-    assert pin in map(str.strip, done.stdout.splitlines()), done.output
-    assert (done.rc == 0) == (other == "")
-    assert other in done.text

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_controller.file_sources import packed_pip
+from ansible.module_utils.trainyard_controller.bundle.file_sources import packed_pip
 from ansible.module_utils.trainyard_node.software import pytorch_offer
 from ansible.module_utils.trainyard_node.software.python_environment import inspect
 
@@ -51,6 +51,7 @@ def ask(tmp_path, monkeypatch):
     return call
 
 
+@pytest.mark.long
 def test_python3_goes_before_the_others_that_can_have_it(ask):
     tag = f"cp{MINOR.replace('.', '')}"
     assert ask(tag, "cp399") == {**NOTHING, "interpreter": "python3", "python": MINOR}

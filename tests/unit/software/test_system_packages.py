@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.cluster.survey import Survey, survey_findings
-from ansible.module_utils.trainyard.nvidia.hardware import read_os
+from ansible.module_utils.trainyard.nvidia.nvidia_hardware import read_os
 from ansible.module_utils.trainyard.software import mindspore, system_packages
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
 from ansible.module_utils.trainyard_node.machine.tree import Tree

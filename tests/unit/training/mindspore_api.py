@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which names of MindSpore the programs in training/mindspore use and how, and what a release says of them.
+"""Which names of MindSpore our programs use and how, and what a release says of them.
 
 A release is recorded from the Python sources of its wheel, as the GPU builds of 1.x cannot be imported without CUDA:
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[3]
-PROGRAMS = PROJECT / "training/mindspore"
+PROGRAMS = [*PROJECT.glob("training/mindspore/*.py"), PROJECT / "training/benchmark/device_mindspore.py"]
 RECORD = PROJECT / "tests/fixtures/mindspore/api.json"
 # Methods by the variable on which the programs call them: what that is cannot be read from the text alone.
 METHODS = {
@@ -29,6 +29,7 @@ METHODS = {
     ("network", "set_train"): "mindspore.nn.Cell.set_train",
     ("network", "trainable_params"): "mindspore.nn.Cell.trainable_params",
     ("parameter", "asnumpy"): "mindspore.Tensor.asnumpy",
+    ("tensor", "asnumpy"): "mindspore.Tensor.asnumpy",
     ("run_context", "original_args"): "mindspore.train.callback.RunContext.original_args",
 }
 # What programs override, and so must be called.
@@ -61,7 +62,7 @@ def _dotted(node: ast.expr) -> list[str]:
 def uses() -> list[Call]:
     """Return every use of a name of MindSpore in the programs."""
     found = []
-    for path in sorted(PROGRAMS.glob("*.py")):
+    for path in sorted(PROGRAMS):
         tree = ast.parse(path.read_text())
         known: dict[str, str] = {}
         for node in ast.walk(tree):

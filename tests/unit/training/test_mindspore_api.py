@@ -1,15 +1,15 @@
-"""Every call of MindSpore in training/mindspore, compared with the signatures of 1.7.0, 2.0.0 and 2.10.0.
+"""Every call of MindSpore in our programs, compared with the signatures of 1.7.0, 2.0.0 and 2.10.0.
 
-The programs really run on 2.10.0 (scenario launchers); GPU builds of 1.7 need CUDA to be imported at all.
+The trainings really run on 2.10.0 (scenario launchers); GPU builds of 1.7 need CUDA to be imported at all.
 """
 
 import pytest
 from mindspore_api import OVERRIDDEN, recorded, uses
 
 RELEASES = recorded()
-# What releases.py asks for, and uses where it is there: a name, and which of the three have it.
+# What releases.py and device_mindspore.py ask for, and use where it is there: a name, and which of the three have it.
 DIFFER = {
-    "mindspore.set_device": {"2.10.0"},
+    **{f"mindspore.{name}": {"2.10.0"} for name in ("set_device", "set_deterministic")},
     **{f"mindspore.dataset.vision.{name}": {"2.0.0", "2.10.0"} for name in
        ("HWC2CHW", "Normalize", "RandomCrop", "RandomHorizontalFlip", "Rescale", "Resize")},
     **{f"mindspore.dataset.vision.c_transforms.{name}": {"1.7.0", "2.0.0"} for name in

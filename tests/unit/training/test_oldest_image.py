@@ -35,14 +35,6 @@ def too_new(source):
             yield node.arg
 
 
-def test_what_is_too_new_is_found():
-    assert list(too_new("Done = tuple[int, int]\nfile.unlink(missing_ok=True)")) == ["tuple[int, int]", "missing_ok"]
-    with pytest.raises(SyntaxError):
-        list(too_new("if found := search(): pass"))
-    kept = "if TYPE_CHECKING:\n    Done = tuple[int, int]\ndef f(x: list[int]) -> set[int]: y: list[int] = [x[0]]"
-    assert list(too_new(kept)) == []
-
-
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_programs_need_no_newer_python(program):
     assert list(too_new(program.read_text())) == []

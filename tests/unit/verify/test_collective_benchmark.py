@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 KEYS = [
     "state", "reason", "collective", "backend", "ranks", "hosts", "sizes", "busbw_largest", "busbw_average",
-    "footer_seen", "job_id", "format", "expected", "path", "baseline", "findings",
+    "footer_seen", "job_id", "format", "expected", "latency", "path", "baseline", "key", "findings",
 ]  # fmt: skip
 A100, L40S = "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
 SIXTEEN, GLOO, WRONG = "2.19-all_reduce-16-h100.txt", "trainyard-all_reduce-gloo.txt", "2.19-all_reduce-wrong.txt"
@@ -260,7 +261,10 @@ def test_the_expected_bandwidth_of_hardware(nodes, backend, ranks, value, source
         (two(interface=""), "all_reduce", "gloo", 4, "the interface of n1 is not known"),
         (two(interfaces=[nic(speed=100000)]), "all_reduce", "gloo", 4, "more than gloo is known to fill"),
         (two(), "broadcast", "gloo", 4, "how broadcast over gloo uses the links depends on its algorithm"),
-        (two(), "alltoall", "nccl", 4, "how alltoall over nccl uses the links"),
+        (two(), "gather", "nccl", 4, "how gather over nccl uses the links"),
+        (two(), "reduce_scatter", "mpi", 4, "how reduce_scatter over mpi uses the links"),
+        ([node("n1", gpus=gpus("Tesla V100-SXM2-32GB"))], "alltoall", "nccl", 8, "there is no figure for 8 of 8 x Te"),
+        ([node("n1", gpus=gpus(L40S, **PCIE_4))], "sendrecv", "nccl", 8, "there is no figure for 8 of 8 x NVIDIA L40S"),
         (two(ports=[port()]), "all_reduce", "mpi", 4, "there are no figures for MPI over RDMA"),
         (two(ports=[port(rate=None)]), "all_reduce", "nccl", 4, "n1 has an active RDMA port without a rate"),
         (two(), "all_reduce", "hccl", 16, "there are no figures for hccl"),
@@ -302,6 +306,54 @@ def test_no_more_is_expected_than_the_ports_have(rates, each, collective):
     nodes = two(ports=[port(f"m{index}", rate) for index, rate in enumerate(rates)])
     expected = from_hardware(nodes, collective, "nccl", 2 * each)
     assert 0 < expected.gate < expected.busbw < sum(rates) / 8
+
+
+FAST = two(ports=PORTS, gpus=gpus())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "collective", "backend", "ranks", "value"),
+    [
+        *((FAST, collective, "nccl", 16, 360.0) for collective in ("all_gather", "reduce_scatter", "broadcast")),
+        *((FAST, collective, "nccl", 16, 36.0) for collective in ("alltoall", "sendrecv")),
+        # Eight ranks share one port; in rank order only one of them sends to another node.
+        (two(ports=[port(rate=100.0)], gpus=gpus(A100)), "alltoall", "nccl", 16, 1.125),
+        (two(ports=[port(rate=100.0)], gpus=gpus(A100)), "sendrecv", "nccl", 16, 9.0),
+        (two(), "alltoall", "gloo", 8, 0.211),
+        (two(), "sendrecv", "mpi", 8, 0.844),
+        (two(), "reduce_scatter", "gloo", 2, 0.562),
+        ([node("n1", gpus=gpus())], "all_gather", "nccl", 8, 360.0),
+        ([node("n1", gpus=gpus())], "alltoall", "nccl", 8, 270.0),
+        ([node("n1", gpus=gpus(A100))], "reduce_scatter", "nccl", 8, 235.0),
+    ],
+)
+def test_what_each_collective_should_reach(nodes, collective, backend, ranks, value):
+    assert from_hardware(nodes, collective, backend, ranks).busbw == pytest.approx(value, abs=0.001)
+
+
+@pytest.mark.parametrize("number", [4, 8, 64])
+@pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter", "alltoall", "sendrecv"])
+def test_healthy_clusters_pass_and_one_slow_port_does_not(collective, number):
+    """1,000 clusters in all, each as fast as its slowest port; exchanges also lose where flows meet."""
+    chance = random.Random(number)  # noqa: S311
+    gate = from_hardware([node(f"n{at}", PORTS) for at in range(number)], collective, "nccl", 8 * number).gate
+    ports = 1 if collective in ("alltoall", "sendrecv") else 8
+    # A part of an alltoall's bytes stays inside the node.
+    outside = (number - 1) / number if collective == "alltoall" else 1.0
+    for _ in range(84):
+        meet = chance.uniform(0.75, 1.0) if ports == 1 else 1.0
+        slowest = min(min(0.98, chance.gauss(0.955, 0.01)) for _ in range(number))
+        reached = 50 * ports * slowest * meet / outside
+        assert reached >= gate > reached / 2
+
+
+def test_a_slow_alltoall_fails_and_says_what_it_should_reach():
+    text = read("2.19-alltoall-16-h100.txt")
+    moved = {host: (traffic(0), traffic(100 * GIB)) for host in HOSTS}
+    asked = Request(ranks=16, nodes=H100, hosts=HOSTS, traffic=moved)
+    assert verify(parse(text), asked)["state"] == "pass"
+    slow = verify(parse(text.replace("48.78   45.73", "24.39   22.86")), asked)
+    assert slow["state"] == "fail" and "75% of 1/8 of it for alltoall" in slow["reason"]
 
 
 def test_below_the_gate_is_a_failure_at_the_largest_size():

@@ -119,23 +119,6 @@ def test_a_baseline_is_saved_and_compared_with(act, tmp_path):
     assert "is no file of baselines" in call()["msg"]
 
 
-def test_a_baseline_is_checked_before_anything_is_measured(act, tmp_path):
-    file = tmp_path / "baselines.json"
-
-    def found(**params):
-        return [each["found"] for each in act("collective_benchmark", **params)["findings"]]
-
-    assert found(save_baseline=True) == ["a baseline is to be saved, and no file is named"]
-    assert found(baseline=str(file)) == [f"there is no file {file}"]
-    assert found(baseline=str(file), save_baseline=True) == []
-    assert found(baseline=str(tmp_path / "no" / "file"), save_baseline=True)[0].startswith("there is no folder ")
-    file.write_text("{}")
-    assert "is no file of baselines: it has no schema" in found(baseline=str(file))[0]
-    assert "is no file of baselines: " in found(baseline=str(file), save_baseline=True)[0]
-    file.write_text('{"schema": "trainyard-baseline-1", "entries": {}}')
-    assert found(baseline=str(file)) == []
-
-
 def test_counters_come_in_bytes(act, tmp_path):
     def traffic(host, root):
         return {"host": host, "ports": read_traffic(Tree(root))}

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import random
+
 import pytest
-from ansible.module_utils.trainyard.verify.collectives import check, verify
+from ansible.module_utils.trainyard.findings.spans import ranges
+from ansible.module_utils.trainyard.job.placement.binding import VARIABLE, cores
+from ansible.module_utils.trainyard.verify.collectives import binding, check, verify
+from ansible.module_utils.trainyard_node.job.run.ranks import execute
 from benchmark_samples import write_run
 
 HOSTS = {0: "n1", 1: "n1", 2: "n2"}
@@ -51,11 +57,11 @@ def test_many_numbers_are_shortened():
 
 def test_it_reads_the_logs_under_the_launchers_own_name(tmp_path, act):
     folder = write_run(tmp_path, {rank: line(rank) for rank in (0, 2)}, {"n1": [0, 1], "n2": [2]}, "failed")
-    result = act("collective_check", run_dir=folder)
+    result = act("verify", step="collective", run_dir=folder)
     assert result["ranks"] == 3
     assert [(item["host"], item["found"]) for item in result["findings"]] == [("n1", "rank 1 printed no result")]
     (tmp_path / "summary.json").unlink()
-    missing = act("collective_check", run_dir=folder)
+    missing = act("verify", step="collective", run_dir=folder)
     assert missing["failed"] and "is not the folder of a run that has ended" in missing["msg"]
 
 
@@ -93,7 +99,55 @@ def test_the_check_names_those_that_it_is_about(logs, failure, failed_on, state,
 
 def test_a_job_that_was_refused_is_a_failed_check(act):
     finding = {"host": "n2", "check": "versions", "found": "no torch", "expected": "torch", "action": "run"}
-    result = act("collective_check", refused=[finding], name="all-gather of pytorch")
+    result = act("verify", step="collective", refused=[finding], name="all-gather of pytorch")
     assert (result["ranks"], result["check"]["state"], result["check"]["hosts"]) == (0, "fail", ["n2"])
     assert result["check"]["reason"] == "the job could not run: no torch, expected torch"
-    assert "neither run_dir nor refused is given" in act("collective_check")["msg"]
+    assert "neither run_dir nor refused is given" in act("verify", step="collective")["msg"]
+
+
+def bound_ranks(chosen, monkeypatch):
+    """Return what a node of several sockets plans, and what its ranks print after they were bound."""
+    sockets, each, own = chosen.choice([2, 4, 8]), chosen.choice([2, 4, 28, 64]), chosen.choice([1, 2, 4])
+    # Hyper-threads are the second half of all numbers. A cpuset may leave out some cores.
+    spans = [(at * each, at * each + each - 1) for at in range(sockets)]
+    cpus = [f"{low}-{high},{low + sockets * each}-{high + sockets * each}" for low, high in spans]
+    may = set(range(2 * sockets * each)) - set(chosen.choice([[], [low for low, _ in spans]]))
+    devices = chosen.sample(range(sockets * own), sockets * own)
+    domains = [{"cpus": text, "devices": devices[at * own : at * own + own]} for at, text in enumerate(cpus)]
+    value, printed = cores(domains, sorted(devices), len(devices)), {}
+    for rank in range(len(devices)):
+        has = [may]
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, may=may: may)
+        monkeypatch.setattr(os, "sched_setaffinity", lambda _, some, has=has: has.append(some))
+        execute.bind({VARIABLE: value, "LOCAL_RANK": str(rank)})
+        printed[rank] = f"before\ncores of rank {rank}: {','.join(map(str, sorted(has[-1])))}\n"
+    return dict(enumerate(value.split(";"))), printed, may
+
+
+def test_a_rank_whose_launcher_dropped_the_binding_is_named_and_no_healthy_one(monkeypatch):
+    for seed in range(1000):
+        chosen = random.Random(seed)  # noqa: S311
+        planned, logs, may = bound_ranks(chosen, monkeypatch)
+        hosts = {rank: f"n{rank % 2}" for rank in logs}
+        [found] = binding("x", hosts, planned, logs, "again")
+        assert (found.state, found.hosts, found.reason) == ("pass", (), ""), seed
+        lost = chosen.choice([*logs])
+        logs[lost] = f"cores of rank {lost}: {','.join(map(str, may))}\n"
+        [found] = binding("x", hosts, planned, logs, "again")
+        text = f"rank {lost} may run on {ranges(may)[:100]}, expected {planned[lost]}"
+        assert (found.state, found.hosts, found.reason) == ("fail", (hosts[lost],), text) and found.action, seed
+
+
+def test_a_rank_speaks_for_its_cores_alone_and_in_bounds(tmp_path, act):
+    hosts, planned = {0: "n1", 1: "n2"}, {0: "0-3", 1: "4-7"}
+    right, own = "cores of rank 0: 0,1\n", "cores of rank 1: "
+    for other in ("", right, f"{own}4-7\n", f"{own}999999\n", f"{own}4{',5' * 10000}\n"):
+        [found] = binding("x", hosts, planned, {0: f"{right}{own}9\n", 1: other}, "again")
+        assert (found.state, found.hosts, found.reason) == ("unknown", ("n2",), "rank 1 printed no cores")
+    assert binding("x", hosts, {}, {}, "again") == []
+    folder, plan = write_run(tmp_path, {0: line(0, "0 1", 2) + right}, {"n1": [0], "n2": [1]}), tmp_path / "plan.json"
+    plan.write_text(plan.read_text().replace('"ranks": [0]', '"ranks": [0], "cores": ["2-3"]', 1))
+    done = act("verify", step="collective", run_dir=folder, name="x")
+    [found], told = done["cores"], done["findings"][-1]
+    assert (found["state"], found["reason"]) == ("fail", "rank 0 may run on 0-1, expected 2-3")
+    assert (told["check"], told["host"], told["found"]) == ("cores", "n1", found["reason"])

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.verify import report as verify_report
 from ansible.module_utils.trainyard.verify.compare import compare
+from ansible_run import run_ansible
 from report_samples import STARTED, composed
-
-PROJECT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -65,12 +61,6 @@ def test_a_benchmark_is_compared_at_the_largest_size_that_both_have(before, afte
     back = compare(after, before)
     assert back["state"] == "pass" and len(back["faster"]) == 1
     assert "  faster\n    all_reduce over nccl at 256 MiB: " in back["text"] and "(+11%)" in back["text"]
-
-
-def test_the_node_inside_which_it_got_slower_is_named(before, after):
-    scale(after["benchmarks"][4], 0.5)
-    (slower,) = compare(before, after)["slower"]
-    assert (slower["what"], slower["hosts"]) == ("all_reduce over nccl inside n3 at 1 GiB", ["n3"])
 
 
 def test_a_bandwidth_that_was_measured_in_place_only_is_compared(before, after):
@@ -194,14 +184,6 @@ def test_no_secret_and_no_control_character_of_a_report_comes_back(before, after
     assert "hunter2" not in text and "\x1b" not in text and "\x07" not in text
 
 
-def test_many_entries_are_shortened_in_the_text_only(before, after):
-    for number in range(30):
-        found(after, "drift", f"setting {number}", ["n1"])
-    result = compare(before, after)
-    assert len(result["new"]) == 30
-    assert "    ... (10 more)" in result["text"]
-
-
 def test_other_files_are_refused(before):
     with pytest.raises(
         UnusableError, match="has schema 'trainyard-verify-0', and this version reads 'trainyard-verify-1'"
@@ -222,7 +204,8 @@ def compared(act):
     """Return the message of an error, or the two reports that the module compared."""
 
     def ids(**params):
-        result = act("report_compare", **{key: str(value) for key, value in params.items()})
+        params = {"tolerance": 0.05} | {key: str(value) for key, value in params.items()}
+        result = act("verify", step="compare", **params)
         comparison = result.get("comparison")
         return [comparison[key]["id"] for key in ("before", "after")] if comparison else result["msg"]
 
@@ -237,20 +220,13 @@ def test_the_two_newest_verifications_of_the_cluster_are_chosen(tmp_path, compar
     assert compared(runs=tmp_path) == ["verify-2", "verify-4"]
 
 
-def test_files_and_folders_can_be_named(tmp_path, compared, before, after):
-    first, second = write(tmp_path, before), write(tmp_path, after)
-    assert compared(before=first, after=second.parent) == [before["id"], after["id"]]
-    # The one before the named report.
-    assert compared(after=second, runs=tmp_path) == [before["id"], after["id"]]
-
-
 def test_missing_reports_are_named(tmp_path, compared, before):
     assert "has no report of a verification, verify-*/report.json" in compared(runs=tmp_path)
     path = write(tmp_path, before)
     assert "has no report of the cluster example with -i inventories/example from before" in compared(runs=tmp_path)
-    assert compared(before=path).startswith("runs is not given; ")
-    assert "is no report of a verification" in compared(before=tmp_path / "none", after=path)
-    assert compared(before="a", after="b", tolerance=5).startswith(
+    assert compared(earlier=path).startswith("runs is not given; ")
+    assert "is no report of a verification" in compared(earlier=tmp_path / "none", later=path)
+    assert compared(earlier="a", later="b", tolerance=5).startswith(
         "tolerance is 5, expected a number from 0 to below 1"
     )
 
@@ -259,20 +235,12 @@ def test_missing_reports_are_named(tmp_path, compared, before):
 def test_a_file_of_another_form_is_refused(tmp_path, compared, before, broken):
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps(broken))
-    message = compared(before=bad, after=write(tmp_path, before))
+    message = compared(earlier=bad, later=write(tmp_path, before))
     assert f"{bad} is damaged: " in message
 
 
 def play(runs, *options):
-    return subprocess.run(
-        ["ansible-playbook", "playbooks/compare.yml", "-e", f"trainyard_runs={runs}", *options],
-        cwd=PROJECT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return run_ansible("ansible-playbook", "playbooks/compare.yml", "-e", f"trainyard_runs={runs}", *options)
 
 
 @pytest.mark.parametrize(
@@ -288,19 +256,4 @@ def test_the_playbook_ends_with_the_result(tmp_path, before, after, change, stat
     change(after)
     write(tmp_path, before)
     write(tmp_path, after)
-    done = play(tmp_path)
-    assert done.returncode == status, done.stdout + done.stderr
-    assert text in done.stdout
-
-
-def test_the_playbook_compares_the_reports_of_the_inventory_that_was_named(tmp_path, before):
-    names = "guide-oneflow.yml", "localhost"
-    # Clusters have the same name by default.
-    for number, name in enumerate(2 * names, 1):
-        write(tmp_path, before, id=f"verify-{number}", started=STARTED + number, inventory=f"-i inventories/{name}")
-    assert "verify-1 (pass) and verify-3 (pass)" in play(tmp_path, "-i", "inventories/guide-oneflow.yml").stdout
-    assert "verify-2 (pass) and verify-4 (pass)" in play(tmp_path, "-i", f"{PROJECT}/inventories/localhost").stdout
-    # Without one, the newest of all, and the one before it of the same inventory.
-    assert "verify-2 (pass) and verify-4 (pass)" in play(tmp_path).stdout
-    nothing = play(tmp_path, "-i", "inventories/example-gpu")
-    assert "has no report of a verification with -i inventories/example-gpu, verify-*/" in nothing.stdout
+    play(tmp_path).expect(status, text)

@@ -108,12 +108,6 @@ def test_packages_of_another_version_are_named(count, packages, hosts, found):
     assert (check.state, list(check.hosts), check.found) == ("fail", hosts, found)
 
 
-def test_one_node_has_nothing_to_be_compared_with():
-    checks = check_nodes(cluster(1))
-    assert {check.state for check in checks} == {"skipped"}
-    assert {check.reason for check in checks} == {"there is one node, and nothing to compare it with"}
-
-
 def test_an_unreadable_value_is_unknown_and_the_others_are_compared():
     checks = of(check_nodes(cluster(4, n2={"kernel": None}, n4={"kernel": "5.10"})), "kernel")
     assert [(check.state, check.hosts) for check in checks] == [("unknown", ("n2",)), ("fail", ("n4",))]
@@ -164,10 +158,6 @@ def test_ignored_facts_and_environments_are_not_compared():
     assert not of(checks, "kernel") and not of(checks, "environment pytorch")
 
 
-def test_no_node_at_all_is_unknown():
-    assert [check.state for check in check_nodes([])] == ["unknown"]
-
-
 def test_a_check_of_a_thousand_nodes_is_short():
     check = only(check_nodes(cluster(1000, n512={"kernel": "5.10"})), "kernel")
     assert check.hosts == ("n512",)
@@ -215,11 +205,6 @@ def test_clocks(clocks, states, hosts):
     checks = check_clocks(clocks, 1.0)
     assert [check.state for check in checks] == states
     assert checks[0].hosts == hosts
-
-
-def test_a_clock_that_is_off_has_its_offset():
-    check = check_clocks({"n1": clock(0.0), "n2": clock(-60.0), "n3": clock(0.0)}, 1.0)[0]
-    assert (check.found, check.data) == ("n2 -60.000 s", {"offsets": {"n2": -60.0}})
 
 
 def test_nodes_without_facts_are_left_out():

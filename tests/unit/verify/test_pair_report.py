@@ -8,7 +8,7 @@ import json
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.verify.pair_report import complete, describe, read, refusal, verify
-from ansible.module_utils.trainyard_controller import measurements as measured_runs
+from ansible.module_utils.trainyard_controller.verify import measurements as measured_runs
 from benchmark_samples import write_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,11 +72,6 @@ def test_a_host_that_ended_the_job_is_blamed_for_its_pairs_and_nobody_for_the_ot
     assert errors == [(["n3", "n4"], 0, "node n4 went silent"), (["n1", "n4"], 1, "node n4 went silent")]
 
 
-def test_one_device_for_each_node_has_no_rails():
-    checked = verify(HOSTS, everything())
-    assert states_of(checked) == {} and "rails" not in checked
-
-
 def test_one_slow_device_of_eight_is_found_though_the_sum_hardly_shows_it():
     """n3's device 5 has 60 %: 5 % of the node's bandwidth."""
     checked = verify(HOSTS, everything(8, lambda pair, rail: 6.0 if rail == 5 and "n3" in pair else 10.0))
@@ -104,9 +99,9 @@ RANKS = {host: [rank] for rank, host in enumerate(HOSTS)}
 
 def test_runs_are_joined(tmp_path, act):
     params = {"hosts": HOSTS, "schedule": ROUNDS, "run_dir": write_run(tmp_path, {2: lines(everything())}, RANKS)}
-    first = act("pair_stragglers", **params)
+    first = act("verify", step="stragglers", **params)
     assert first["stragglers"]["state"] == "pass"
-    again = act("pair_stragglers", **params, measured=first["measurements"])
+    again = act("verify", step="stragglers", **params, measured=first["measurements"])
     assert [each["round"] for each in again["measurements"]] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
@@ -114,7 +109,7 @@ def test_a_silent_node_is_blamed(tmp_path, act):
     silent = {"kind": "silent", "host": "n4", "after_s": 15}
     log = lines([each for each in everything() if "n4" not in each["hosts"]])
     folder = write_run(tmp_path, {2: log}, RANKS, "failed", silent)
-    checked = act("pair_stragglers", hosts=HOSTS, schedule=ROUNDS, run_dir=folder)
+    checked = act("verify", step="stragglers", hosts=HOSTS, schedule=ROUNDS, run_dir=folder)
     assert states_of(checked["stragglers"])["n4"] == "fail"
     (error,) = {each["error"] for each in checked["measurements"] if "n4" in each["hosts"]}
     assert "n4" in error
@@ -128,7 +123,7 @@ def test_a_silent_node_is_blamed(tmp_path, act):
     ],
 )
 def test_invalid_parameters_are_refused(act, params, message):
-    result = act("pair_stragglers", hosts=HOSTS, **params)
+    result = act("verify", step="stragglers", hosts=HOSTS, **params)
     assert result["failed"] and message in result["msg"]
 
 
@@ -168,4 +163,4 @@ def test_schedules(program, tmp_path, monkeypatch, rounds, schedule, pairs):
     ],
 )
 def test_invalid_schedules_are_refused(act, program, params, message):
-    assert act("pair_schedule", hosts=HOSTS, source=str(program), **params)["msg"] == message
+    assert act("verify", step="pairs", hosts=HOSTS, source=str(program), **params)["msg"] == message

@@ -82,6 +82,13 @@ def test_jobs_run_on_usable_hosts_and_only_for_the_requested_phases():
     assert jobs(two, frameworks=["openmpi"])["backend"] == "mpi"
 
 
+def test_devices_are_measured_with_pytorch_or_else_with_mindspore():
+    for frameworks in ["mindspore"], ["mindspore", "pytorch"]:
+        found = jobs(["n1"], frameworks=frameworks)
+        assert (found["compute"], found["measuring"]) == (["n1"], frameworks[-1])
+    assert "add pytorch or mindspore" in jobs(["n1"], frameworks=["oneflow"])["no_compute"]
+
+
 @pytest.mark.parametrize(("usable", "given", "why"), [
     (["n1"], {}, "there are no two nodes that jobs can use"),
     ([], {"frameworks": ["openmpi"]}, "there are no two nodes that jobs can use"),
@@ -120,7 +127,9 @@ def test_the_phases_are_the_same_everywhere(place):
 
 def test_every_phase_runs_and_has_its_place_among_those_to_begin_with():
     assert sorted(FIRST_PHASES) == sorted(PHASES)
-    tasks = yaml.safe_load((ROLE / "tasks/measure.yml").read_text())
+    tasks = [
+        task for name in ("measure", "repetition") for task in yaml.safe_load((ROLE / f"tasks/{name}.yml").read_text())
+    ]
     assert ("software", *(task["vars"]["verify_phase"] for task in tasks if "vars" in task)) == PHASES
     assert all((ROLE / f"tasks/{phase}.yml").is_file() for phase in PHASES)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from ansible.module_utils.trainyard_node.verify import reach as node_reach
 from ansible.module_utils.trainyard_node.verify.reach import (
     DATA,
@@ -94,18 +94,18 @@ def test_every_node_reaches_every_listener_on_both_ports(listen):
 def test_a_listener_can_be_stopped(listen):
     peer, found = listen("n1")
     assert stop_listener(found["pid"], found["start_time"]) is True
-    wait_until(lambda: processes.start_time(found["pid"]) is None)
+    wait_until(lambda: process_table.start_time(found["pid"]) is None)
     assert stop_listener(found["pid"], found["start_time"]) is False
     assert reasons([peer]) == ["connection refused"] * 2
 
 
 def test_a_listener_ends_by_itself(listen):
     _, found = listen("n1", life=1)
-    wait_until(lambda: processes.start_time(found["pid"]) is None)
+    wait_until(lambda: process_table.start_time(found["pid"]) is None)
 
 
 def test_a_process_that_only_has_the_number_is_left_alone():
-    assert stop_listener(os.getpid(), processes.start_time(os.getpid()) - 1) is False
+    assert stop_listener(os.getpid(), process_table.start_time(os.getpid()) - 1) is False
     assert stop_listener(os.getpid(), None) is False
 
 

@@ -6,7 +6,7 @@ import pytest
 from ansible.module_utils.trainyard.verify.settings import RULES, findings, size
 
 WRONG = {
-    "benchmark_collective": "alltoall",
+    "benchmark_collective": "gather",
     "benchmark_backend": "foo",
     "benchmark_program": "foo",
     "benchmark_within": "rack",
@@ -30,9 +30,10 @@ WRONG = {
     "check_launcher": "horovodrun",
     "check_nodes": -1,
     "check_timeout": 0,
+    "verify_soak": "2 hours",
 }
 RIGHT = {
-    "benchmark_collective": "all_gather",
+    "benchmark_collective": "alltoall",
     "benchmark_min_bytes": "8",
     "benchmark_max_bytes": "1g",
     "benchmark_factor": 2,
@@ -43,6 +44,7 @@ RIGHT = {
     "check_launcher": "",
     "check_framework": "mpi",
     "benchmark_hosts": "anything",
+    "verify_soak": "1d12h",
 }
 
 
@@ -61,10 +63,12 @@ def test_right_settings_have_no_finding():
     ("given", "check"),
     [
         ({"benchmark_min_bytes": "1G", "benchmark_max_bytes": "64M"}, "benchmark_min_bytes"),
+        ({"verify_soak": "1h", "verify_phases": ["reach", "drift"]}, "verify_soak"),
+        ({"verify_soak": "99d"}, "verify_soak"),
         ({"benchmark_within": "node", "benchmark_backend": "mpi"}, "benchmark_within"),
     ],
 )
-def test_settings_that_do_not_go_together(given, check):
+def test_settings_that_do_not_go_together_or_are_too_much(given, check):
     assert [each.check for each in findings(given)] == [check]
 
 

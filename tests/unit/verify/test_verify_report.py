@@ -15,8 +15,8 @@ from ansible.module_utils.trainyard.report.junit import junit
 from ansible.module_utils.trainyard.verify import report as verify_report
 from ansible.module_utils.trainyard.verify.pairing import first_rounds
 from ansible.module_utils.trainyard.verify.stragglers import verify
-from ansible.module_utils.trainyard_controller import verify_reporting
-from ansible.module_utils.trainyard_controller.pages import verify_page
+from ansible.module_utils.trainyard_controller.runs.pages import verify_page
+from ansible.module_utils.trainyard_controller.verify import verify_reporting
 from ansible.release import __version__ as ansible_version
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,11 +48,6 @@ def schema_errors(report):
 def test_the_result_is_the_worst_that_was_found_and_nothing_verifies_nothing(states, state, code):
     report = reported([phase("drift", *(("kernel", each) for each in states))])
     assert (report["state"], report["exit_code"]) == (state, code)
-
-
-def test_a_phase_is_as_bad_as_its_own_state():
-    report = reported([phase("drift", ("kernel", "pass"), state="unknown", reason="half of the facts are missing")])
-    assert report["state"] == report["phases"][0]["state"] == "unknown"
 
 
 def test_a_check_of_an_unknown_form_is_refused():
@@ -109,14 +104,7 @@ def test_what_to_do_first(checks, hosts, name):
     assert (first and first["hosts"], first and first["check"]) == (hosts, name)
 
 
-def test_the_first_step_without_a_reason_has_what_was_found():
-    first = reported([phase("drift", kernel(command="make drift"))])["first"]
-    assert (first["reason"], first["action"]) == ("found 6.1, expected 6.5", "make drift")
-    assert verify_report.first_text(first) == "n3: found 6.1, expected 6.5"
-    assert verify_report.first_text({**first, "hosts": []}) == "found 6.1, expected 6.5"
-
-
-def test_what_the_terminal_shows(golden):
+def test_what_the_terminal_shows():
     other = kernel(source="2 of 3 nodes", reason="it runs another kernel", action="install it\nand reboot",
                    command="make drift")  # fmt: skip
     no_gpu = check("drift", "cuda", "skipped", reason="no GPU")
@@ -128,13 +116,15 @@ def test_what_the_terminal_shows(golden):
         ],
         not_asked=["reach", "stragglers"],
     )
-    golden(verify_report.terminal_text(report, "runs/verify-1") + "\n", "verify-terminal.txt")
-
-
-def test_the_text_of_a_verified_cluster_is_short():
-    text = verify_report.terminal_text(reported([phase("drift", ("kernel", "pass"))], ["n1"]), "runs/verify-1")
-    assert text.startswith("The cluster lab is verified in drift. 1 check passed on 1 node in 0:01:05.")
-    assert "first" not in text and len(text.splitlines()) == 7
+    text = " ".join(verify_report.terminal_text(report, "runs/verify-1").split())
+    for part in (
+        "The cluster lab is NOT fit to train. 4 checks: 2 passed, 1 failed, 1 unknown on 3 nodes in 0:01:05.",
+        "first n3: it runs another kernel install it and reboot not applicable bandwidth not asked",
+        "software pass 1 passed 0:00:12 drift fail 1 passed, 1 failed, 1 unknown, 1 not applicable 0:00:02 cuda:",
+        "1. drift: kernel on n3: fail found 6.1 expected 6.5 (2 of 3 nodes) why it runs another kernel do install it",
+        "repeat make drift 2. drift: mtu: unknown report runs/verify-1/report.html",
+    ):
+        assert part in text
 
 
 def test_only_phases_with_checks_are_verified():
@@ -196,12 +186,6 @@ def test_many_faults_stay_readable_on_the_terminal():
 @pytest.mark.parametrize("options", [{}, {"bad": False}, {"hostile": True}, {"rounds": 4}, {"racks": 2}])
 def test_reports_follow_the_published_schema(options):
     assert schema_errors(finished(5, **options)) == []
-
-
-def test_a_node_has_its_group_as_text():
-    report = finished(5, racks=2)
-    assert (report["group_by"], [node["group"] for node in report["nodes"]]) == ("rack", ["r1", "r1", "r2", "r2", ""])
-    assert {node["group"] for node in finished(5)["nodes"]} == {""}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..run.checkpoints import is_temporary, written_last
-from ..run.progress import number
+from ..run.logs.progress import number
+from ..run.measure.checkpoints import is_temporary, written_last
 from .series import Series, common, difference, stride
 
 # Losses that differ by less are equal: another order of sums differs by less, another batch by more.

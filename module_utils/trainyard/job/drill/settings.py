@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find out whether a job can be drilled, and what the drill changes in its job file for each run.
+"""Find out whether a job can be drilled or run on parts of its nodes, and what a run changes in its job file.
 
 The drill never uses the job's own checkpoints. So the program must take their folder from the job file: a word of
 job_command or a value of job_env is the folder of job_checkpoints, or a folder above it. The drill replaces it there by
@@ -53,13 +53,8 @@ def read(job: Mapping[str, Any], given: Mapping[str, Any], drill_id: str) -> tup
         action = "drill the job on hosts of the inventory, with -e job_scheduler=ssh"
         return None, [Finding("job_scheduler", scheduler, expected, action)]
     findings = _settings(given)
-    place = str(job.get("job_checkpoints") or "")
-    folder = _named_folder(place, _texts(job)) if place.startswith("/") else ""
-    if not folder:
-        unnamed = "neither job_command nor job_env names it, or a folder above it"
-        inside = "below the folder of each run, where a new launch finds nothing"
-        why = unnamed if place.startswith("/") else inside
-        findings.append(Finding("job_checkpoints", f"{place}: {why}" if place else "none", _NAMED, _HOW))
+    folder, unnamed = checkpoints(job)
+    findings += unnamed
     other = str(given.get("drill_checkpoints") or "").rstrip("/")
     if findings:
         return None, findings
@@ -67,6 +62,39 @@ def read(job: Mapping[str, Any], given: Mapping[str, Any], drill_id: str) -> tup
     arguments, timeout_s = tuple(given.get("drill_args") or ()), int(given["drill_timeout"])
     restarts = int(job.get("job_max_restarts") or 0)
     return Drill(int(given["drill_steps"]), arguments, timeout_s, folder, instead, restarts), []
+
+
+def checkpoints(job: Mapping[str, Any]) -> tuple[str, list[Finding]]:
+    """Return the folder of checkpoints that another one can replace, or the finding why there is none."""
+    place = str(job.get("job_checkpoints") or "")
+    folder = _named_folder(place, _texts(job)) if place.startswith("/") else ""
+    if folder:
+        return folder, []
+    unnamed = "neither job_command nor job_env names it, or a folder above it"
+    inside = "below the folder of each run, where a new launch finds nothing"
+    why = unnamed if place.startswith("/") else inside
+    return "", [Finding("job_checkpoints", f"{place}: {why}" if place else "none", _NAMED, _HOW)]
+
+
+def on_parts(
+    job: Mapping[str, Any], given: Mapping[str, Any], hosts: Sequence[str], drill_id: str
+) -> tuple[Drill, list[Finding]]:
+    """Return what runs on parts of the nodes change, and the findings. `given` are the variables bisect_*."""
+    scheduler, findings = str(job.get("job_scheduler") or "ssh"), []
+    if scheduler != "ssh":
+        expected, action = "ssh: these runs choose their nodes themselves", "set job_scheduler=ssh, on inventory hosts"
+        findings.append(Finding("job_scheduler", scheduler, expected, action))
+    if len(hosts) < 2:
+        action = "choose a larger group with job_hosts; playbooks/verify.yml verifies a single node"
+        findings.append(Finding("job_hosts", f"{len(hosts)} in {job.get('job_hosts')}", "two hosts or more", action))
+    for name, least in (("bisect_timeout", 1), ("bisect_multiple", 1), ("bisect_min_nodes", 0)):
+        if given[name] < least:
+            findings.append(Finding(name, str(given[name]), f"{least} or more", f"correct {name}"))
+    folder, unnamed = checkpoints(job)
+    # Without an absolute folder each run has its own.
+    findings += unnamed if str(job.get("job_checkpoints") or "").startswith("/") else []
+    instead = folder and f"{folder}.drill-{drill_id}"
+    return Drill(0, tuple(given["bisect_args"]), given["bisect_timeout"], folder, instead), findings
 
 
 def _settings(given: Mapping[str, Any]) -> list[Finding]:
@@ -116,21 +144,27 @@ def _named_folder(place: str, texts: Sequence[str]) -> str:
 
 
 def changes(drill: Drill, job: Mapping[str, Any], run: str) -> dict[str, Any]:
-    """Return the variables of the job that this run of the drill changes."""
+    """Return the variables of the job that this run changes. Without a `folder`, the program keeps its checkpoints."""
     instead = f"{drill.instead}/{'stopped' if run == 'resumed' else run}"
     whole = _whole(drill.folder)
 
     def moved(value: Any) -> Any:
-        return whole.sub(lambda _: instead, str(value)) if isinstance(value, str) else value
+        return whole.sub(lambda _: instead, str(value)) if drill.folder and isinstance(value, str) else value
 
     env = job.get("job_env")
     return {
         "job_command": [*map(moved, job.get("job_command") or ()), *drill.arguments],
         "job_env": {name: moved(value) for name, value in env.items()} if isinstance(env, Mapping) else env,
-        "job_checkpoints": instead + str(job["job_checkpoints"])[len(drill.folder) :],
+        "job_checkpoints": (instead if drill.folder else "") + str(job["job_checkpoints"])[len(drill.folder) :],
         # One fault, one restart: a second one means that the first did not help.
         "job_max_restarts": 1,
         "job_checkpoint_rollback": False,
         "job_timeout": drill.timeout_s,
         "job_outputs": [],
     }
+
+
+def changes_on_part(drill: Drill, job: Mapping[str, Any], run: str) -> dict[str, Any]:
+    """Return the variables of the job that this run on a part of the nodes changes: nothing waits or restarts."""
+    none = dict.fromkeys(("job_nodes", "job_spares", "job_min_nodes", "job_max_restarts"), 0)
+    return {**changes(drill, job, run), **none, "job_witness": ""}

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from ...findings.findings import Finding, counted
@@ -20,23 +20,35 @@ _KEYS = {"url": ("form", "only", "ca_file"), "command": ("only",), "file": ("onl
 _EXPECTED = "url, command or file, and beside it only; with url also form and ca_file"
 
 
-def receivers(given: Mapping[str, Any], findings: list[Finding]) -> list[dict[str, Any]]:
-    """Return the complete receivers of job_events that are right; adds a finding for each error."""
-    value = given.get("job_events") or []
+class Origin(NamedTuple):
+    """An event's origin: the variable with its receivers, the kinds there are, the machine that sends, and its user."""
+
+    variable: str = "job_events"
+    kinds: Sequence[str] = KINDS
+    machine: str = "the head node"
+    user: str = "the training user"
+
+
+OF_JOB = Origin()
+
+
+def receivers(given: Mapping[str, Any], findings: list[Finding], origin: Origin = OF_JOB) -> list[dict[str, Any]]:
+    """Return the complete receivers in `given` that are right; adds a finding for each error."""
+    value = given.get(origin.variable) or []
     if not isinstance(value, (list, tuple)) or len(value) > MAX_RECEIVERS:
         found = f"{len(value)} receivers" if isinstance(value, (list, tuple)) else f"a {type_name(value)}"
         expected = f"a list of at most {MAX_RECEIVERS} receivers such as {{file: /data/events.jsonl}}"
-        findings.append(Finding("job_events", found, expected, "write job_events as a YAML list"))
+        findings.append(Finding(origin.variable, found, expected, f"write {origin.variable} as a YAML list"))
         return []
     checked = []
     for number, each in enumerate(value, 1):
-        receiver, wrong = _receiver(each, f"job_events, receiver {number}")
+        receiver, wrong = _receiver(each, f"{origin.variable}, receiver {number}", origin)
         findings += wrong
         checked += [] if wrong else [receiver]
     return checked
 
 
-def _receiver(each: Any, where: str) -> tuple[dict[str, Any], list[Finding]]:
+def _receiver(each: Any, where: str, origin: Origin) -> tuple[dict[str, Any], list[Finding]]:
     kinds = [kind for kind in _KEYS if kind in each] if isinstance(each, Mapping) else []
     if len(kinds) != 1:
         found = " and ".join(kinds) or "none of url, command and file"
@@ -48,15 +60,15 @@ def _receiver(each: Any, where: str) -> tuple[dict[str, Any], list[Finding]]:
         action = f"did you mean {near[0]}?" if near else "leave it out"
         findings.append(Finding(where, f"{key} beside {kind}", _EXPECTED, action))
     only = each.get("only") or []
-    if not isinstance(only, (list, tuple)) or any(one not in KINDS for one in only):
-        expected = f"a list out of {', '.join(KINDS)}"
+    if not isinstance(only, (list, tuple)) or any(one not in origin.kinds for one in only):
+        expected = f"a list out of {', '.join(origin.kinds)}"
         findings.append(Finding(where, f"only: {only!r}"[:200], expected, "correct only, or leave it out"))
         only = []
-    own = _OF_KIND[kind](each, where, findings)
+    own = _OF_KIND[kind](each, where, findings, origin)
     return {"kind": kind, kind: each[kind], "only": list(only), **own}, findings
 
 
-def _url(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[str, Any]:
+def _url(each: Mapping[str, Any], where: str, findings: list[Finding], origin: Origin) -> dict[str, Any]:
     parts = _split(each["url"])
     if parts is None:
         expected = "https://HOST/..., or http://, without a user or password before the host"
@@ -66,7 +78,7 @@ def _url(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[s
     if form not in FORMS:
         findings.append(Finding(where, f"form: {form!r}"[:200], f"one of {', '.join(FORMS)}", "correct form"))
     if ca_file and not _is_path(ca_file):
-        expected = "an absolute path on the head node, of a file of certificates"
+        expected = f"an absolute path on {origin.machine}, of a file of certificates"
         findings.append(Finding(where, f"ca_file: {ca_file!r}"[:200], expected, "correct ca_file"))
     # Only the host's name may be shown.
     return {"form": form, "ca_file": ca_file, "to": f"webhook {parts.hostname}"}
@@ -85,20 +97,20 @@ def _split(url: Any) -> SplitResult | None:
     return parts if usual and "@" not in parts.netloc and re.fullmatch(r"[A-Za-z0-9._:%-]+", name) else None
 
 
-def _command(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[str, Any]:
+def _command(each: Mapping[str, Any], where: str, findings: list[Finding], origin: Origin) -> dict[str, Any]:
     argv = each["command"]
     words = isinstance(argv, (list, tuple)) and all(isinstance(word, str) and "\0" not in word for word in argv)
     if not words or not argv or not _is_path(argv[0]):
-        expected = "a list of words, first the absolute path of a program on the head node; no shell reads it"
+        expected = f"a list of words, first the absolute path of a program on {origin.machine}; no shell reads it"
         action = "write it as [/usr/local/bin/tell, --channel, training]"
         findings.append(Finding(where, "no usable command", expected, action))
         return {}
     return {"command": list(argv), "to": f"command {argv[0]}"}
 
 
-def _file(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[str, Any]:
+def _file(each: Mapping[str, Any], where: str, findings: list[Finding], origin: Origin) -> dict[str, Any]:
     if not _is_path(each["file"]):
-        expected = "an absolute path on the head node, in a folder where the training user may write"
+        expected = f"an absolute path on {origin.machine}, in a folder where {origin.user} may write"
         findings.append(Finding(where, f"file: {each['file']!r}"[:200], expected, "write the whole path"))
     return {"to": f"file {each['file']}"}
 
@@ -110,15 +122,16 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str) and value.startswith("/") and value.isprintable() and len(value) < 4096
 
 
-def secret_findings(given: Mapping[str, Any]) -> list[Finding]:
-    """Find an unusable job_events_secret; its text is never quoted."""
-    secret = given.get("job_events_secret") or ""
+def secret_findings(given: Mapping[str, Any], origin: Origin = OF_JOB) -> list[Finding]:
+    """Find an unusable secret of events; its text is never quoted."""
+    name = f"{origin.variable}_secret"
+    secret = given.get(name) or ""
     if isinstance(secret, str) and (not secret or (len(secret) >= MIN_SECRET and secret.isprintable())):
         return []
     found = counted(len(secret), "character") if isinstance(secret, str) else f"a {type_name(secret)}"
     expected = f"at least {MIN_SECRET} printable characters that nobody can guess"
     action = "make one with `openssl rand -hex 32`, and keep it in Ansible Vault"
-    return [Finding("job_events_secret", found, expected, action)]
+    return [Finding(name, found, expected, action)]
 
 
 def shown(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -141,20 +154,3 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any] | None:
     every_s = int(given.get("job_events_interval") or VARIABLES["job_events_interval"].default)
     secret = str(given.get("job_events_secret") or "")
     return {"receivers": found, "secret": secret, "every_s": every_s} if found else None
-
-
-def elsewhere(scheduler: str, found: list[dict[str, Any]], metrics_folder: str) -> list[Finding]:
-    """Find events and metrics of a job of an external scheduler, where no monitor of ours runs."""
-    # Without a secret of its own, a file of metrics is written as over ssh.
-    metrics_folder = metrics_folder if scheduler == "kubernetes" else ""
-    instead = {
-        "slurm": "leave it out; Slurm sends mails (job_sbatch_options: [--mail-type=ALL, --mail-user=NAME])",
-        "kubernetes": "leave it out; the cluster's own events and kube-state-metrics tell of the job",
-    }
-    requested = {"job_events": ", ".join(each["to"] for each in found), "job_metrics_folder": metrics_folder}
-    expected, action = "job_scheduler: ssh, whose monitors send events and write metrics", instead.get(scheduler)
-    return [
-        Finding(name, f"{value} with job_scheduler: {scheduler}", expected, action or "leave it out")
-        for name, value in requested.items()
-        if value
-    ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...findings.findings import Finding
 from ...findings.visible import type_name, unwritable
-from . import mindspore_tls as tls
+from . import mindspore_tls
 
 # Set by the launcher from the placement: a job file that sets one of these would break the rendezvous.
 RANK_VARIABLES = frozenset(
@@ -17,8 +17,8 @@ RANK_VARIABLES = frozenset(
      "MS_ROLE", "MS_WORKER_NUM", "MS_SERVER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_NODE_ID", "MS_WORKER_IP",
      "MS_TOPO_TIMEOUT", "MS_NODE_TIMEOUT", "MS_RECEIVE_MSG_TIMEOUT", "MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH",
      "ONEFLOW_MACHINES", "ONEFLOW_MACHINE_ID", "ONEFLOW_CTRL_PORT", "ONEFLOW_DEVICE_NUM",
-     "TRAINYARD_JOB_ID", "TRAINYARD_JOB_DIR", "TRAINYARD_ATTEMPT", "TRAINYARD_HOSTS",
-     "TRAINYARD_PLANNED_WORLD_SIZE", tls.CONFIG_VARIABLE}
+     "TRAINYARD_JOB_ID", "TRAINYARD_JOB_DIR", "TRAINYARD_NODE_DIR", "TRAINYARD_ATTEMPT", "TRAINYARD_HOSTS",
+     "TRAINYARD_PLANNED_WORLD_SIZE", mindspore_tls.CONFIG_VARIABLE}
 )  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 
-from ..run.hang import DEFAULT_PAUSE, FIRST, PAUSE, STEP
-from ..run.progress import compile_pattern
+from ..run.logs.hang import DEFAULT_PAUSE, FIRST, PAUSE, STEP
+from ..run.logs.progress import compile_pattern
 from .job import Hang
+from .operators import INSTEAD
 from .values import Values
 
 
-def parse(values: Values, scheduler: str) -> Hang | None:
+def parse(values: Values, operator: str) -> Hang | None:
     """Read the variables; None where nothing looks for hangs. `auto` looks where monitors do."""
     pattern = values.text("job_hang_pause_pattern") or DEFAULT_PAUSE
     try:
@@ -25,7 +26,7 @@ def parse(values: Values, scheduler: str) -> Hang | None:
     if limit in (False, "off", ""):
         return None
     after_s = values.count(STEP, "off", "auto")
-    if scheduler == "kubernetes" and after_s is not None:
-        expected = "job_scheduler: ssh or slurm, whose monitors watch the ranks"
-        values.wrong(STEP, f"{limit} with job_scheduler: {scheduler}", expected, f"leave {STEP} out")
+    if operator and after_s is not None:
+        expected = f"{INSTEAD}, whose monitors watch the ranks"
+        values.wrong(STEP, f"{limit} with an {operator}", expected, f"leave {STEP} out")
     return Hang(after_s, first_s, pause_s, pattern)

@@ -33,7 +33,7 @@ def parse(values: Values, scheduler: str) -> Image | None:
     if scheduler == "kubernetes" or not reference:
         why = "job_scheduler: kubernetes, whose pods have job_kubernetes" if reference else "no job_image"
         for key in given:
-            schedulers = "ssh" if key in ("job_image_copy", "job_registry_auth") else "ssh or slurm"
+            schedulers = "ssh" if key == "job_image_copy" else "ssh or slurm"
             expected = f"job_scheduler: {schedulers}" if reference else "a job_image"
             values.wrong(key, f"{key} with {why}", expected, f"leave {key} out")
         return None
@@ -44,7 +44,6 @@ def parse(values: Values, scheduler: str) -> Image | None:
     if runtime not in ("auto", *fitting):
         action = "choose one of these, or leave job_container out"
         values.wrong("job_container", f"{runtime} for {reference}", " or ".join(fitting), action)
-    _check_auth(values, kind, scheduler)
     return Image(
         reference=reference,
         kind=kind,
@@ -52,6 +51,7 @@ def parse(values: Values, scheduler: str) -> Image | None:
         mounts=mounts,
         pull=values.choice("job_image_pull"),
         copy_from=values.text("job_image_copy").strip(),
+        has_login=_has_login(values, kind),
     )
 
 
@@ -90,20 +90,17 @@ def _mount_problem(word: str, source: str, target: str, mode: str) -> str:
     return ""
 
 
-def _check_auth(values: Values, kind: str, scheduler: str) -> None:
+def _has_login(values: Values, kind: str) -> bool:
     auth = values.given.get("job_registry_auth") or {}
     keys = {"username", "password"}
     fits = isinstance(auth, Mapping) and all(isinstance(each, str) and each for each in auth.values())
     if auth and not (fits and set(auth) == keys):
         # The value itself is a secret.
         values.wrong("job_registry_auth", "another form", "username and password", "take both from Ansible Vault")
-    elif auth and scheduler != "ssh":
-        expected = "job_scheduler: ssh, as Slurm stores the script of a job"
-        action = "leave it out: podman login on the nodes, as the training user, keeps it there"
-        values.wrong("job_registry_auth", f"a login with job_scheduler: {scheduler}", expected, action)
     elif auth and kind != "registry":
         action = "leave job_registry_auth out"
         values.wrong("job_registry_auth", "a login for a file", f"job_image: {REGISTRY}...", action)
+    return bool(auth)
 
 
 def copy_findings(image: Image | None, hosts: Sequence[str]) -> list[Finding]:

@@ -5,47 +5,44 @@ from __future__ import annotations
 
 import re
 
-from ..run import checkpoints
+from ..run.measure import checkpoints
 from .job import Restarts, Stop
+from .operators import INSTEAD
 from .values import Values
 
 # A part of a path that is of rank 0 alone.
-_OURS = "job_scheduler: ssh or slurm"
 _OF_RANK = re.compile(r"rank[_-]?0+(?!\d)", re.IGNORECASE)
 
 
-def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
-    """Read the variables of restarts."""
+def parse(values: Values, scheduler: str, launcher: str, operator: str) -> Restarts:
+    """Read the variables of restarts; an `operator` does without most of them."""
     most = values.number("job_max_restarts")
     recovery = values.flag("job_recovery")
     _check_recovery(values, recovery, launcher, most)
-    folder = _checkpoints(values, scheduler)
+    folder = _checkpoints(values, operator)
     return Restarts(
-        most=most,
-        restart_on=values.choice("job_restart_on"),
-        spares=_spares(values, scheduler, most),
-        min_nodes=_min_nodes(values, scheduler, most, recovery),
+        max_restarts=most,
+        spares=_spares(values, operator, most),
+        min_nodes=_min_nodes(values, operator, most, recovery),
         witness=_witness(values, scheduler, most),
-        rejoin_s=values.number("job_rejoin_timeout"),
         checkpoints=folder,
-        rolls_back=_rolls_back(values, scheduler, folder, most),
+        checkpoint_rollback=_rolls_back(values, operator, folder, most),
         recovery=recovery,
         recovery_path=_recovery_path(values, recovery),
+        **values.declared(Restarts),
     )
 
 
-def parse_stop(values: Values, scheduler: str, launcher: str) -> Stop:
+def parse_stop(values: Values, operator: str) -> Stop:
     """Read how ranks are asked to end."""
-    saves = {"kubernetes": launcher in ("torchrun", "direct")}
-    stop = Stop(values.choice("job_stop_signal"), values.number("job_stop_grace"))
+    stop = Stop(**values.declared(Stop))
     for key, value, default in (
         ("job_stop_signal", stop.signal, Stop.signal),
         ("job_stop_grace", stop.grace_s, Stop.grace_s),
     ):
-        if not saves.get(scheduler, True) and value != default:
-            found = f"{value} with job_scheduler: {scheduler} and job_launcher: {launcher}"
-            found += ", which end ranks by their own rules"
-            values.wrong(key, found, "job_scheduler: ssh or slurm", f"leave {key} out")
+        if operator and value != default:
+            found = f"{value} with an {operator}, whose operator ends ranks by its own rules"
+            values.wrong(key, found, INSTEAD, f"leave {key} out")
     return stop
 
 
@@ -60,11 +57,11 @@ def _check_recovery(values: Values, recovery: bool, launcher: str, restarts: int
         values.wrong("job_recovery", f"true with job_max_restarts: {restarts}", expected, action)
 
 
-def _spares(values: Values, scheduler: str, restarts: int) -> int:
+def _spares(values: Values, operator: str, restarts: int) -> int:
     spares = values.number("job_spares")
-    if spares and scheduler == "kubernetes":
-        found = f"{spares} with job_scheduler: {scheduler}, which chooses nodes itself"
-        values.wrong("job_spares", found, _OURS, "leave job_spares out")
+    if spares and operator:
+        found = f"{spares} with an {operator}, whose operator starts all ranks itself"
+        values.wrong("job_spares", found, INSTEAD, "leave job_spares out")
     elif spares and not restarts:
         expected = "a number of restarts: a spare replaces a lost node in one"
         action = "set job_max_restarts, or leave job_spares out"
@@ -72,10 +69,10 @@ def _spares(values: Values, scheduler: str, restarts: int) -> int:
     return spares
 
 
-def _min_nodes(values: Values, scheduler: str, restarts: int, recovery: bool) -> int:
+def _min_nodes(values: Values, operator: str, restarts: int, recovery: bool) -> int:
     least, found, expected = values.number("job_min_nodes"), "", ""
-    if scheduler == "kubernetes":
-        found, expected = f"job_scheduler: {scheduler}, which chooses nodes itself", _OURS
+    if operator:
+        found, expected = f"an {operator}, whose operator starts all ranks itself", INSTEAD
     elif not restarts:
         found, expected = "job_max_restarts: 0", "a number of restarts: a job goes on with fewer nodes in one"
     elif recovery:
@@ -109,21 +106,21 @@ def _recovery_path(values: Values, recovery: bool) -> str:
     return path
 
 
-def _checkpoints(values: Values, scheduler: str) -> str:
+def _checkpoints(values: Values, operator: str) -> str:
     folder = values.text("job_checkpoints")
     problem = checkpoints.place_problem(folder)
-    if not problem and folder and scheduler == "kubernetes":
-        problem = f"it with job_scheduler: {scheduler}", f"{_OURS}, whose monitors watch it"
+    if not problem and folder and operator:
+        problem = f"it with an {operator}", f"{INSTEAD}, whose monitors watch it"
     if problem:
         values.wrong("job_checkpoints", *problem, "correct it, or leave job_checkpoints out")
     return folder
 
 
-def _rolls_back(values: Values, scheduler: str, folder: str, restarts: int) -> bool:
+def _rolls_back(values: Values, operator: str, folder: str, restarts: int) -> bool:
     rolls_back = values.flag("job_checkpoint_rollback")
     found = expected = ""
-    if scheduler == "kubernetes":
-        found, expected = f"job_scheduler: {scheduler}", f"{_OURS}, whose monitors restart the job"
+    if operator:
+        found, expected = f"an {operator}", f"{INSTEAD}, whose monitors restart the job"
     elif not folder:
         found, expected = "no job_checkpoints", "job_checkpoints, which names the folder of the checkpoints"
     elif not restarts:

@@ -28,5 +28,4 @@ def parse(values: Values, scheduler: str) -> Slurm:
             found = ", ".join(ascii(each)[:100] for each in wrong or listed)
             expected = "a list of options of sbatch such as [--mem=64G], each of them text on one line"
             values.wrong("job_sbatch_options", found, expected, "write job_sbatch_options as a YAML list of such words")
-    texts = {name: values.text(f"job_{name}") for name in ("partition", "account", "qos", "gres", "folder")}
-    return Slurm(options=tuple(map(str, listed)), **texts)
+    return Slurm(options=tuple(map(str, listed)), **values.declared(Slurm))

@@ -10,11 +10,18 @@ from typing import Any
 
 from ...findings.findings import Finding, counted
 from ...findings.visible import unwritable
-from ..run.progress import DEFAULT_PATTERN, check_pattern
-from . import command as commands
-from . import event_receivers, hang_settings, image_settings, restart_settings, slurm_settings
-from . import mindspore_tls as tls
-from . import packages as required
+from ..run.logs.progress import DEFAULT_PATTERN, check_pattern
+from . import (
+    event_receivers,
+    hang_settings,
+    image_settings,
+    job_command,
+    job_packages,
+    mindspore_tls,
+    operators,
+    restart_settings,
+    slurm_settings,
+)
 from .given_environment import as_text, environment
 from .job import Events, Job, Kubernetes, Mpi
 from .values import Values
@@ -48,6 +55,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     values = Values(given)
     values.findings += _home_paths(given)
     scheduler, launcher = values.text("job_scheduler"), values.text("job_launcher")
+    operator = operators.of(given, scheduler, launcher)
     name, command = _name(values), _command(values)
     one_copy = given.get("job_ranks_per_node") == ONE_COPY
     if one_copy:
@@ -55,9 +63,9 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     devices, ranks_per_node = _devices_and_ranks(values, one_copy)
     env, secret_env = _environment(values)
     if command:
-        values.findings += commands.findings(list(command), launcher, ranks_per_node, given.get("job_nodes"), env)
+        values.findings += job_command.findings(list(command), launcher, ranks_per_node, given.get("job_nodes"), env)
     requirements = values.words("job_packages")
-    packages = required.names(requirements)
+    packages = job_packages.names(requirements)
     with_tls = _tls(values, launcher, packages, env)
     for key in ("job_tls_warning_days", "job_log_limit_mib"):
         values.number(key)
@@ -66,57 +74,36 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         command=command,
         scheduler=scheduler,
         launcher=launcher,
-        source=values.text("job_source"),
-        nodes=values.number("job_nodes"),
-        hosts=values.text("job_hosts"),
         ranks_per_node=ranks_per_node,
-        one_copy=commands.started(command) if one_copy and command else "",
+        one_copy=job_command.started(command) if one_copy and command else "",
         devices=devices,
-        any_device_set=values.flag("job_any_device_set"),
         env=env,
-        secret_env=tuple(dict.fromkeys([*secret_env, *(tls.PASSWORD_VARIABLES.values() if with_tls else ())])),
-        network=values.text("job_network"),
+        secret_env=tuple(
+            dict.fromkeys([*secret_env, *(mindspore_tls.PASSWORD_VARIABLES.values() if with_tls else ())])
+        ),
         port=values.count("job_port"),
-        timeout_s=values.number("job_timeout"),
-        join_timeout_s=values.number("job_join_timeout"),
-        heartbeat_timeout_s=values.number("job_heartbeat_timeout"),
-        message_timeout_s=values.number("job_message_timeout"),
         # No default here: without the role's a job runs in no environment.
         venv=str(given.get("job_venv") or ""),
         packages=packages,
-        package_versions=required.limits(requirements, scheduler, values.findings),
-        data=values.words("job_data"),
-        outputs=_outputs(values, scheduler),
-        outputs_limit_mib=values.number("job_outputs_limit_mib"),
-        min_disk_mib=values.number("job_min_disk_mib"),
-        min_memory_mib=values.number("job_min_memory_mib"),
-        health_gate=values.flag("job_health_gate"),
-        busy_devices=values.choice("job_busy_devices"),
-        wait_timeout_s=values.number("job_wait_timeout"),
-        slow_ranks=values.flag("job_slow_ranks"),
+        package_versions=job_packages.limits(requirements, scheduler, values.findings),
+        outputs=_outputs(values, operator),
         progress_pattern=_progress_pattern(values),
-        restarts=restart_settings.parse(values, scheduler, launcher),
-        stop=restart_settings.parse_stop(values, scheduler, launcher),
-        hang=hang_settings.parse(values, scheduler),
-        events=_events(values, scheduler),
+        restarts=restart_settings.parse(values, scheduler, launcher, operator),
+        stop=restart_settings.parse_stop(values, operator),
+        hang=hang_settings.parse(values, operator),
+        events=_events(values, operator),
         tls=with_tls,
         mpi=Mpi(values.variables("job_mpi_parameters"), values.choice("job_mpi_placement")),
-        oneflow_style=values.choice("job_oneflow_style"),
         rank_table=_rank_table(values, launcher),
         image=image_settings.parse(values, scheduler),
         slurm=slurm_settings.parse(values, scheduler),
-        kubernetes=Kubernetes(
-            image=values.text("job_image"),
-            kubeconfig=values.text("job_kubeconfig"),
-            context=values.text("job_kube_context"),
-            namespace=values.text("job_namespace"),
-            options=given.get("job_kubernetes"),
-        ),
+        kubernetes=Kubernetes(options=given.get("job_kubernetes"), **values.declared(Kubernetes)),
+        **values.declared(Job),
     )
     return (None if values.findings else job), values.findings
 
 
-def _outputs(values: Values, scheduler: str) -> tuple[str, ...]:
+def _outputs(values: Values, operator: str) -> tuple[str, ...]:
     patterns = values.words("job_outputs")
     wrong = [
         each
@@ -126,9 +113,9 @@ def _outputs(values: Values, scheduler: str) -> tuple[str, ...]:
     if wrong:
         expected = "patterns below the working folder such as results/*.csv, or absolute ones, without .., and ** alone"
         values.wrong("job_outputs", ", ".join(map(repr, wrong)), expected, "correct these patterns")
-    if patterns and scheduler == "kubernetes":
-        expected = "job_scheduler: ssh or slurm, as the files of pods stay where the job writes them"
-        values.wrong("job_outputs", f"job_outputs with job_scheduler {scheduler}", expected, "leave job_outputs out")
+    if patterns and operator:
+        found = f"job_outputs with an {operator}, whose files stay in its pods"
+        values.wrong("job_outputs", found, operators.INSTEAD, "leave job_outputs out, and mount a volume")
     return patterns
 
 
@@ -170,7 +157,7 @@ def _command(values: Values) -> tuple[str, ...]:
     is_list = isinstance(command, (list, tuple)) and len(command) > 0 and str(command[0]).strip()
     if is_list and all(isinstance(word, (str, int, float)) and "\0" not in str(word) for word in command):
         return tuple(map(as_text, command))
-    written, env = commands.of_text(command) if isinstance(command, str) else ("", "")
+    written, env = job_command.of_text(command) if isinstance(command, str) else ("", "")
     action = f"write {f'job_command: {written}' if written else 'the command as a YAML list'}; no shell reads it"
     action += f". Its variables: job_env: {env}" if env else ""
     values.wrong("job_command", repr(command), "a list of words such as [python, train.py, --epochs, 5]", action)
@@ -216,30 +203,35 @@ def _environment(values: Values) -> tuple[dict[str, str], list[str]]:
 def _tls(values: Values, launcher: str, packages: tuple[str, ...], env: Mapping[str, str]) -> bool:
     if not values.flag("job_tls"):
         return False
-    if launcher not in tls.LAUNCHERS:
-        expected = f"job_launcher: {' or '.join(tls.LAUNCHERS)}, whose processes can speak TLS with each other"
+    if launcher not in mindspore_tls.LAUNCHERS:
+        expected = (
+            f"job_launcher: {' or '.join(mindspore_tls.LAUNCHERS)}, whose processes can speak TLS with each other"
+        )
         action = "choose one of these, or leave job_tls out"
         values.wrong("job_tls", f"true with job_launcher: {launcher}", expected, action)
     if not any(package.startswith("mindspore") for package in packages):
         expected = "mindspore among them: TLS is MindSpore's own"
         values.wrong("job_packages", f"{list(packages)} with job_tls", expected, "add mindspore to job_packages")
-    for name in sorted(set(env) & set(tls.PASSWORD_VARIABLES.values())):
+    for name in sorted(set(env) & set(mindspore_tls.PASSWORD_VARIABLES.values())):
         values.wrong("job_env", name, "a secret in no plan", f"move {name} to job_secret_env")
     if "job_tls_ciphers" in values.given:
-        values.findings += tls.cipher_findings(values.words("job_tls_ciphers"))
+        values.findings += mindspore_tls.cipher_findings(values.words("job_tls_ciphers"))
     return True
 
 
-def _events(values: Values, scheduler: str) -> Events:
+def _events(values: Values, operator: str) -> Events:
     receivers = event_receivers.receivers(values.given, values.findings)
     values.findings += event_receivers.secret_findings(values.given)
     folder = values.text("job_metrics_folder").rstrip("/")
     if folder and not folder.startswith("/"):
         expected = "an absolute path of a folder in which the training user may write, on every node"
         values.wrong("job_metrics_folder", folder, expected, "write the absolute path, or leave job_metrics_folder out")
-    if scheduler != "ssh":
-        values.findings += event_receivers.elsewhere(scheduler, receivers, folder)
-    return Events(tuple(event_receivers.shown(receivers)), values.number("job_events_interval"), folder)
+    requested = {"job_events": ", ".join(each["to"] for each in receivers), "job_metrics_folder": folder}
+    for name, found in requested.items() if operator else ():
+        if found:
+            action = "leave it out; the cluster's own events and kube-state-metrics tell of the job"
+            values.wrong(name, f"{found} with an {operator}", f"{operators.INSTEAD}, whose monitors send them", action)
+    return Events(tuple(event_receivers.shown(receivers)), metrics_folder=folder, **values.declared(Events))
 
 
 def _progress_pattern(values: Values) -> str:

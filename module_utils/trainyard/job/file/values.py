@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from ...findings.findings import Finding
@@ -66,6 +67,17 @@ class Values:
     def number(self, key: str) -> int:
         """Return a whole number; 0 with a finding."""
         return self.count(key) or 0
+
+    def declared(self, record: Any) -> dict[str, Any]:
+        """Return the fields of a class of job.py that the table of variables describes alone."""
+        return {
+            each.name: self._read(each.metadata["variable"]) for each in fields(record) if "variable" in each.metadata
+        }
+
+    def _read(self, key: str) -> Any:
+        variable = VARIABLES[key]
+        of_type = {"bool": self.flag, "int": self.number, "list": self.words}
+        return (self.choice if variable.choices else of_type.get(variable.type, self.text))(key)
 
     def words(self, key: str) -> tuple[str, ...]:
         """Return a list of texts."""

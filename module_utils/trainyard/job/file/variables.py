@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..run.containers import RUNTIMES
-from . import mindspore_tls as tls
+from . import mindspore_tls
 
 MPI_PLACEMENTS = ("hostfile", "hosts")
 ONEFLOW_STYLES = ("launch", "address_list")
@@ -127,6 +127,12 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         "job_hosts": _text(
             "Inventory group whose hosts run the job. Ranks follow the order of the inventory.", default="compute"
         ),
+        "job_rank_order": _text(
+            "`inventory`, or `topology`: nodes at one switch follow one another. Their switches are those of "
+            "`trainyard_topology`, else of the newest verification. [The order of ranks](verify.md#switches).",
+            "inventory",
+            ("inventory", "topology"),
+        ),
         "job_nodes": _number(
             "Number of hosts to use, the first ones of the group. `0` means all except spares.", 0, 0, 1_000_000
         ),
@@ -226,6 +232,12 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "before each restart. Only with `job_scheduler: ssh`. [Health check](restarts.md#health-check).",
             default=True,
         ),
+        "job_binding": _text(
+            "`auto`: each rank runs on the cores next to its device, if a node has several NUMA domains with as many "
+            "ranks each. `none`: on all cores. [Cores](job-file.md#cores).",
+            "auto",
+            ("auto", "none"),
+        ),
         "job_busy_devices": _text(
             "If somebody else uses the job's devices: `refuse` names who, `wait` also waits until they are free, in "
             "the order of the launches, and `share` starts beside them. Only with `job_scheduler: ssh`. "
@@ -313,7 +325,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         "job_outputs": _list(
             "Files of the ranks that are brought to `runs/<job_id>/outputs` at the end, and by `logs.yml`: patterns "
             "such as `results/*.csv` below the ranks' working folder, or absolute ones. A folder stands for all files "
-            "in it. Only with `job_scheduler: ssh`. [Outputs](job-file.md#outputs)."
+            "in it. A pod sends at most 4 MiB. [Outputs](job-file.md#outputs)."
         ),
         "job_outputs_limit_mib": _number("MiB of outputs that each node sends; three others are named.", 64, 1, 200),
         "job_events": _list(
@@ -371,13 +383,14 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_tls_revoked": _list("Ids of jobs whose certificates are revoked."),
         "job_tls_ciphers": _list(
-            "Cipher suites by OpenSSL's names, out of those that MindSpore supports.", default=tls.DEFAULT_CIPHERS
+            "Cipher suites by OpenSSL's names, out of those that MindSpore supports.",
+            default=mindspore_tls.DEFAULT_CIPHERS,
         ),
         "job_tls_warning_days": _number(
             "Warn if the authority or a given certificate expires within this number of days.",
             90,
-            tls.MIN_WARNING_DAYS,
-            tls.MAX_WARNING_DAYS,
+            mindspore_tls.MIN_WARNING_DAYS,
+            mindspore_tls.MAX_WARNING_DAYS,
         ),
     },
     "Rank tables": {
@@ -427,7 +440,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
 }
 VARIABLES: Mapping[str, Variable] = {name: variable for topic in TOPICS.values() for name, variable in topic.items()}
 # Variables of other topics that only jobs over ssh read.
-_OVER_SSH = ("job_health_gate", "job_busy_devices", "job_wait_timeout", "job_restart_on", "job_slow_ranks")
+_OVER_SSH = ("job_health_gate", "job_busy_devices", "job_wait_timeout", "job_restart_on", "job_slow_ranks",
+              "job_rank_order")  # fmt: skip
 _READERS = {name: READERS[topic] for topic in READERS for name in TOPICS[topic]}
 _READERS |= dict.fromkeys(_OVER_SSH, ("job_scheduler", ("ssh",)))
 

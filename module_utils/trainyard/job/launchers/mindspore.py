@@ -81,9 +81,9 @@ def recovery_environment(job: Job, placement: Placement, name: str) -> dict[str,
     """Return the variables for MindSpore's recovery of a process; the runtime adds the attempt to the path."""
     if not job.restarts.recovery:
         return {}
-    records = f"{placement.job_dir}/attempt/recovery"
+    records = f"{placement.node_dir}/attempt/recovery"
     if job.restarts.recovery_path:
-        records = f"{job.restarts.recovery_path}/{placement.job_dir.rpartition('/')[2]}"
+        records = f"{job.restarts.recovery_path}/{placement.job_id}"
     return {"MS_ENABLE_RECOVERY": "1", "MS_RECOVERY_PATH": f"{records}/{name}"}
 
 
@@ -103,7 +103,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         name="scheduler",
         ranks=(),
         argv=job.command,
-        log=f"{placement.job_dir}/logs/scheduler.log",
+        log=f"{placement.node_dir}/logs/scheduler.log",
         env={
             **shared,
             "MS_ROLE": "MS_SCHED",
@@ -120,7 +120,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
             name=f"rank{rank}",
             ranks=(rank,),
             argv=job.command,
-            log=rank_log(placement.job_dir, rank, RANK_LOG),
+            log=rank_log(placement.node_dir, rank, RANK_LOG),
             env={
                 **shared,
                 # The scheduler gives up first: it knows who is missing.

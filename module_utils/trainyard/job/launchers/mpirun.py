@@ -17,10 +17,12 @@ from ...cluster.ssh_options import UNATTENDED
 from ...findings.findings import Finding
 from ...findings.majority import usual
 from ..file.job import Job
+from ..placement import binding
 from ..placement.hostfile import MpiHost, render
 from ..placement.placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment, only_ipv4
 from ..placement.process import File, Process, runtime
-from .held_exit import hold_exit
+from ..record.folder_layout import node_dir
+from .held_exit import HERE, hold_exit
 
 HOSTFILE = "hostfile"
 RANK_SCRIPT = "mpi_rank"
@@ -29,7 +31,7 @@ AGENT_SCRIPT, DAEMON_SCRIPT = "mpi_agent", "mpi_daemon"
 # Variables that the plan derives from each node; all others but those of job_node_env are equal everywhere.
 _OF_NODE = frozenset(
     {"GLOO_SOCKET_IFNAME", "GROUP_RANK", "HCCL_IF_IP", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS",
-     *VISIBLE_DEVICES.values()}
+     binding.VARIABLE, *VISIBLE_DEVICES.values()}
 )  # fmt: skip
 
 # Open MPI 5 starts processes through PRRTE, where these parameters have other names.
@@ -61,23 +63,28 @@ fi
 exit $status
 """
 # Takes the place of ssh: leaves the address and the command of a daemon to the monitor of this node, and waits, with
-# little memory and no CPU time, for how the daemon has ended (trainyard_node/job/run/daemons.py).
+# little memory and no CPU time, for how the daemon has ended (trainyard_node/job/run/ranks/daemons.py).
 _AGENT = """\
 #!/bin/sh
 # mpirun runs this in place of ssh: the monitor of the node with this address starts the daemon.
-mine={folder}/attempt/daemons/$$
+mine=${0%/*}/attempt/daemons/$$
 address=$1
 shift
-mkdir -p "${{mine%/*}}" && mkfifo "$mine" && printf '%s\\n%s' "$address" "$*" >"$mine.new" &&
+mkdir -p "${mine%/*}" && mkfifo "$mine" && printf '%s\\n%s' "$address" "$*" >"$mine.new" &&
     mv "$mine.new" "$mine.asked" || exit 1
-{{ read -r status; cat >&2; }} <"$mine"
-exit "${{status:-1}}"
+{ read -r status; cat >&2; } <"$mine"
+exit "${status:-1}"
 """
+# The variable with the part of the job's folder that a node writes (ranks/execute.py): mpirun has one
+# command for the ranks of all nodes.
+# A daemon that ssh has started lacks it, and there the job's folder is on a disk of the node, so it has one part.
+NODE_DIR = "TRAINYARD_NODE_DIR"
+_START = 'exec "${{{name}:-$(echo {parts})}}/{script}" "$@"'
 # Open MPI writes the command for the shell of its user.
 _DAEMON = """\
 #!/bin/sh
 # Starts mpirun's daemon on {host}; its command is one argument.
-export TRAINYARD_JOB_ID={job_id} PATH={path}
+export TRAINYARD_JOB_ID={job_id} PATH={path} {NODE_DIR}="${{0%/*}}"
 case $SHELL in
     */csh | */tcsh) exec "$SHELL" -c "$1" ;;
 esac
@@ -118,7 +125,7 @@ def _major(mpi: Mapping[str, str]) -> int:
 
 def _exported(job: Job, env: Mapping[str, str]) -> list[str]:
     """Return the names of these variables, and of those that a process gets when it starts."""
-    return sorted({*env, *(["TRAINYARD_ATTEMPT"] if job.restarts.most else [])})
+    return sorted({*env, *(["TRAINYARD_ATTEMPT"] if job.restarts.max_restarts else [])})
 
 
 def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
@@ -134,7 +141,8 @@ def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
 def parameters(job: Job, placement: Placement) -> dict[str, str]:
     """Return the MCA parameters by their names in Open MPI 4. Those of the job win."""
     networks = ",".join(dict.fromkeys(node.network for node in placement.everyone if node.network))
-    ours = f"{placement.job_dir}/{AGENT_SCRIPT}"
+    # Daemons may get it, too, and end where its first word is not there; only this node has the script.
+    ours = f"/bin/sh {placement.node_dir}/{AGENT_SCRIPT}"
     chosen = {
         "btl_tcp_if_include": networks,
         "oob_tcp_if_include": networks,
@@ -152,7 +160,7 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
     if job.image and _old(placement):
         # Each rank has a user namespace of its own, so none may read another's memory.
         chosen["btl_vader_single_copy_mechanism"] = "none"
-    if job.restarts.most and _old(placement):
+    if job.restarts.max_restarts and _old(placement):
         # mpirun ends the other ranks on the head, then on the nodes, and on each waits these seconds before SIGTERM and
         # again before SIGKILL: 3 s with the default, 1, in which nothing trains. Open MPI 5 always waits 0.25 s.
         chosen["odls_base_sigkill_timeout"] = "0"
@@ -219,19 +227,21 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         hosts = [(own_name if each is node else each.address, each.rank_count) for each in placement.nodes]
         where = ["-H", ",".join(f"{name}:{slots}" for name, slots in hosts)]
     else:
-        where = ["--hostfile", f"{placement.job_dir}/{HOSTFILE}"]
+        where = ["--hostfile", f"{placement.node_dir}/{HOSTFILE}"]
     # By slot, ranks fill one node after the other, in the order of the inventory.
     # The daemons stay children of the monitors.
     argv = [mpirun, *where, "-n", str(placement.world_size), "--map-by", "slot", "--leave-session-attached"]
     argv += _options(job, placement)
     for name in _exported(job, env):
         argv += ["-x", name]
+    parts = node_dir(shlex.quote(placement.job_dir), "*")
+    start = _START.format(name=NODE_DIR, parts=parts, script=RANK_SCRIPT)
     return [
         Process(
             name="mpirun",
             ranks=tuple(range(placement.world_size)),
-            argv=(*argv, f"{placement.job_dir}/{RANK_SCRIPT}", *job.command),
-            log=f"{placement.job_dir}/logs/mpirun.log",
+            argv=(*argv, "/bin/sh", "-c", start, RANK_SCRIPT, *job.command),
+            log=f"{placement.node_dir}/logs/mpirun.log",
             env={**env, **own_path},
             lists_nodes=("-H", "MASTER_ADDR") if job.mpi.placement == "hosts" else ("MASTER_ADDR",),
             numbered={"-n": "{world_size}"},
@@ -245,21 +255,20 @@ def files(job: Job, placement: Placement, node: Node) -> list[File]:
     env, own = _environment(job, placement, node), _OF_NODE | placement.own_variables
     # Our runtime starts the image, if there is one.
     python = f"{placement.venv}/bin/python" if placement.venv and not job.image else "python3"
-    ours = [python, "-IS", runtime(placement.job_dir)]
-    start = [*ours, "mpi-rank", ",".join(_exported(job, env))]
+    ours = f'{shlex.quote(python)} -IS "{runtime("$here")}"'
     lines = [
         "#!/bin/sh",
         f"# Starts a rank on {node.host}. mpirun sets the variables that all nodes share (-x).",
         *(f"export {name}={shlex.quote(env[name])}" for name in sorted(own & env.keys())),
-        f'{shlex.join(start)} "$@"',
-        _REPORT_EXIT.replace("{end}", shlex.join([*ours, "mpi-end", placement.job_dir])).replace(
-            "{hold}", hold_exit(job, placement.job_dir, "$OMPI_COMM_WORLD_RANK")
+        HERE,
+        f'{ours} mpi-rank {",".join(_exported(job, env))} "$@"',
+        _REPORT_EXIT.replace("{end}", f'{ours} mpi-end "$here"').replace(
+            "{hold}", hold_exit(job, "$OMPI_COMM_WORLD_RANK")
         ),
     ]
     of_rank = File(RANK_SCRIPT, "\n".join(lines), "0755", numbered=("export GROUP_RANK={node_rank}\n",))
-    agent = _AGENT.format(folder=shlex.quote(placement.job_dir))
-    daemon = _DAEMON.format(host=node.host, job_id=placement.job_id, path=SYSTEM_PATH)
-    scripts = [of_rank, File(AGENT_SCRIPT, agent, "0755"), File(DAEMON_SCRIPT, daemon, "0755")]
+    daemon = _DAEMON.format(host=node.host, job_id=placement.job_id, path=SYSTEM_PATH, NODE_DIR=NODE_DIR)
+    scripts = [of_rank, File(AGENT_SCRIPT, _AGENT, "0755"), File(DAEMON_SCRIPT, daemon, "0755")]
     if node is not placement.head:
         return scripts
     # Findings refuse two nodes with one address, and IPv6; the plan is built all the same, to find what else is wrong.

@@ -37,7 +37,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     # The module, as the program of an environment that layers another one runs the other's Python.
     argv = (
         placement.python,
-        runtime(placement.job_dir),
+        runtime(placement.node_dir),
         "agent",
         MODULE,
         f"--worker_num={placement.world_size}",
@@ -45,14 +45,14 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         f"--master_addr={placement.head.address}",
         f"--master_port={placement.port}",
         f"--node_rank={node.node_rank}",
-        f"--log_dir={placement.job_dir}/logs",
+        f"--log_dir={placement.node_dir}/logs",
         # Without it msrun returns before anything is known of the workers.
         "--join=True",
         f"--cluster_time_out={job.join_timeout_s}",
         *job.command,
     )
     env = {**common_environment(job, placement, node), **cluster_environment(job, node)}
-    log = agent_log(placement.job_dir, node.node_rank)
+    log = agent_log(placement.node_dir, node.node_rank)
     return [
         Process(
             "agent",

@@ -21,7 +21,7 @@ from ...findings.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, only_ipv4, same_count
 from ..placement.process import File, Process, agent_log, rank_log, runtime, words
-from .held_exit import hold_exit
+from .held_exit import HERE, hold_exit
 
 RANK_SCRIPT = "oneflow_rank"
 # Since 0.5 OneFlow joins its cluster when it is imported, and fails with only some of its five variables. The launch
@@ -77,8 +77,8 @@ def _launch(job: Job, placement: Placement, node: Node) -> Process:
         "--master_port": str(placement.port),
     }
     launch = (placement.python, "-m", "oneflow.distributed.launch", *words(options))
-    argv = (*launch, "--no_python", f"{placement.job_dir}/{RANK_SCRIPT}", *job.command)
-    log = agent_log(placement.job_dir, node.node_rank)
+    argv = (*launch, "--no_python", f"{placement.node_dir}/{RANK_SCRIPT}", *job.command)
+    log = agent_log(placement.node_dir, node.node_rank)
     env = _environment(job, placement, node)
     return Process("agent", tuple(node.ranks), argv, log, env, numbered=_NUMBERED, lists_nodes=("--master_addr",))
 
@@ -88,7 +88,7 @@ def _configures_itself(job: Job, placement: Placement, node: Node) -> Process:
         name=f"rank{node.first_rank}",
         ranks=tuple(node.ranks),
         argv=job.command,
-        log=rank_log(placement.job_dir, node.first_rank),
+        log=rank_log(placement.node_dir, node.first_rank),
         env={
             **_environment(job, placement, node),
             "ONEFLOW_MACHINES": ",".join(each.address for each in placement.nodes),
@@ -111,11 +111,11 @@ def shared_files(job: Job, placement: Placement) -> list[File]:
     """Return the script by which the launch module starts a rank, the same on every node."""
     if job.oneflow_style == "address_list":
         return []
-    start = [placement.python, "-IS", runtime(placement.job_dir), "rank"]
     lines = [
         "#!/bin/sh",
         "# Starts a rank, and reports its exit: OneFlow's launch module does not.",
-        f'{shlex.join(start)} "$@"',
-        f"{_REPORT_EXIT}{hold_exit(job, placement.job_dir, '$RANK')}exit $status\n",
+        HERE,
+        f'{shlex.quote(placement.python)} -IS "{runtime("$here")}" rank "$@"',
+        f"{_REPORT_EXIT}{hold_exit(job, '$RANK')}exit $status\n",
     ]
     return [File(RANK_SCRIPT, "\n".join(lines), "0755")]

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...ascend import rank_table as hccl
+from ...ascend.rank_table import CHIPS, dumps
 from ...findings.findings import Finding, counted
 from ..file.job import Job
-from ..placement import rank_table as job_table
+from ..placement import job_rank_table
 from ..placement.placement import VISIBLE_DEVICES, Node, Placement, common_environment, rank_process
 from ..placement.process import File, Process
 
@@ -43,7 +43,7 @@ def rank_order(job: Job) -> Callable[[Node], Any]:
 
 def check(job: Job, placement: Placement) -> list[Finding]:
     """Find nodes without usable Ascend devices of one kind, and a table that is wrong or does not fit the job."""
-    findings = _environment_findings(job, placement) + job_table.device_findings(placement)
+    findings = _environment_findings(job, placement) + job_rank_table.device_findings(placement)
     expected = "Ascend devices on every node of the job"
     action = "correct job_devices or job_hosts, or choose another job_launcher"
     obstacles = []
@@ -51,7 +51,7 @@ def check(job: Job, placement: Placement) -> list[Finding]:
         if not node.npu.get("devices") or not node.devices:
             found = "no device for the job" if node.npu.get("devices") else "no Ascend device"
             obstacles.append(Finding("devices", found, expected, action, host=node.host))
-    obstacles = obstacles or job_table.chip_findings(placement)
+    obstacles = obstacles or job_rank_table.chip_findings(placement)
     if not obstacles and job.restarts.spares and job.given_table:
         found = f"{counted(job.restarts.spares, 'spare')} beside a job_rank_table, which is used as it is"
         action = "leave job_rank_table out, as the launcher then builds the table, or leave job_spares out"
@@ -59,7 +59,7 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     if obstacles:
         return findings + obstacles
     together = placement.with_spares(job.restarts.spares)
-    return findings + job_table.table_findings(together, job.given_table, _trains_with_mindspore(job))
+    return findings + job_rank_table.table_findings(together, job.given_table, _trains_with_mindspore(job))
 
 
 def _trains_with_mindspore(job: Job) -> bool:
@@ -97,15 +97,15 @@ def shared_files(job: Job, placement: Placement) -> list[File]:
     if job.given_table:
         return [File(RANK_TABLE, job.given_table.text)]
     # Findings refuse other chips; the plan is built all the same, to find what else is wrong.
-    if job_table.chip(placement) not in hccl.CHIPS:
+    if job_rank_table.chip(placement) not in CHIPS:
         return []
-    table, servers = job_table.build(placement), job_table.spare_tables(placement)
-    return [File(RANK_TABLE, hccl.dumps(table), lists_nodes=True, servers=servers)]
+    table, servers = job_rank_table.build(placement), job_rank_table.spare_tables(placement)
+    return [File(RANK_TABLE, dumps(table), lists_nodes=True, servers=servers)]
 
 
 def _device_ids(job: Job, node: Node) -> list[int]:
     """Return the device of each rank of the node, as the table has them."""
-    devices = job_table.physical_ids(node)
+    devices = job_rank_table.physical_ids(node)
     place = job.given_table.place(node.address) if job.given_table else None
     if job.given_table and place is not None:
         entries = sorted(job.given_table.servers[place].devices, key=lambda device: device.rank or 0)
@@ -119,7 +119,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     common = {
         _DEVICE_NUM: str(node.rank_count),
         **common_environment(job, placement, node),
-        "RANK_TABLE_FILE": f"{placement.job_dir}/{RANK_TABLE}",
+        "RANK_TABLE_FILE": f"{placement.node_dir}/{RANK_TABLE}",
         "RANK_SIZE": str(placement.world_size),
     }
     common.pop(_VISIBLE, None)

@@ -37,13 +37,13 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         # Without it the agent publishes its host's name, and peers hang where that does not resolve.
         "--local-addr": node.address,
         # Without it each agent leaves a folder in /tmp.
-        "--log-dir": f"{placement.job_dir}/attempt/agent",
+        "--log-dir": f"{placement.node_dir}/attempt/agent",
     }
     # -IS: the program that redirects a rank needs no virtual environment, and starts faster without it.
-    rank = ["--no-python", python, "-IS", runtime(placement.job_dir), "rank", *job.command]
-    argv = [python, runtime(placement.job_dir), "agent", "torch.distributed.run", *words(options), *rank]
+    rank = ["--no-python", python, "-IS", runtime(placement.node_dir), "rank", *job.command]
+    argv = [python, runtime(placement.node_dir), "agent", "torch.distributed.run", *words(options), *rank]
     env = common_environment(job, placement, node)
-    log = agent_log(placement.job_dir, node.node_rank)
+    log = agent_log(placement.node_dir, node.node_rank)
     return [
         Process(
             "agent",

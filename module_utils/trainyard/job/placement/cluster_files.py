@@ -16,12 +16,12 @@ from typing import Any
 
 from ...ascend.rank_table import Server
 from ...cluster.hosts import can_name_a_node
-from ...cluster.unreachable import findings as no_answers
+from ...cluster.unreachable import no_answers
 from ...findings.findings import Finding, counted, faults
 from ...hardware.interfaces import SelectionError, select_interface
 from ...software.files import taken
 from ..file.values import parse_devices
-from . import rank_table as tables
+from . import job_rank_table
 from .hostfile import FLAVORS, MpiHost
 from .placement import Node, Placement, distinct_addresses, missing_devices
 
@@ -67,16 +67,16 @@ def plan_rank_table(nodes: Sequence[Record], settings: Record) -> dict[str, Any]
     if found or not placed:
         return {"findings": [finding.as_dict() for finding in found], "chip": "", "servers": []}
     placement = Placement("", tuple(placed), 0, 0, "", "")
-    problems = tables.chip_findings(placement) or [
+    problems = job_rank_table.chip_findings(placement) or [
         *distinct_addresses(placed),
-        *tables.device_findings(placement),
-        *faults(tables.device_set_findings(placement, overruled=bool(settings.get("any_device_set")))),
-        *tables.table_findings(placement, None),
+        *job_rank_table.device_findings(placement),
+        *faults(job_rank_table.device_set_findings(placement, overruled=bool(settings.get("any_device_set")))),
+        *job_rank_table.table_findings(placement, None),
     ]
     return {
         "findings": [_named(finding, "rank_table").as_dict() for finding in problems],
-        "chip": tables.chip(placement),
-        "servers": [_server(server) for server in tables.servers(placement)],
+        "chip": job_rank_table.chip(placement),
+        "servers": [_server(server) for server in job_rank_table.servers(placement)],
     }
 
 

@@ -15,14 +15,15 @@ from functools import cached_property
 from typing import Any
 
 from ...cluster.ports import is_unused
-from ...cluster.unreachable import Answer
-from ...cluster.unreachable import findings as no_answers
+from ...cluster.unreachable import Answer, no_answers
 from ...findings.findings import Finding, counted
 from ...findings.majority import usual
 from ...hardware.interfaces import SelectionError, behind_nat, nccl_ib_hca, network_of, select_interface
+from ..file import mindspore_tls
 from ..file.job import Job
-from ..file.mindspore_tls import environment as tls_environment
-from ..file.packages import fits
+from ..file.job_packages import fits
+from ..record import folder_layout
+from . import binding
 from .process import File, Process, rank_log
 
 Facts = Mapping[str, Any]
@@ -88,6 +89,8 @@ class Node:
     # The names of all interfaces with an address, and the CUDA toolkit that the role installed, or "".
     interfaces: tuple[str, ...] = ()
     cuda_home: str = ""
+    # The cores of each rank (binding.py), "" where ranks may run on all.
+    cores: str = ""
 
     @property
     def ranks(self) -> range:
@@ -97,7 +100,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Placement:
-    """All nodes of one job, and its `spares`. `job_dir` and `venv` are paths, equal on each node.
+    """All nodes of one job, and its `spares`. `job_dir` and `venv` are paths, equal on each node; nodes may share both.
 
     `venv` and `python` are paths in the job's image, if it has one.
     """
@@ -109,6 +112,11 @@ class Placement:
     job_dir: str
     venv: str
     spares: tuple[Node, ...] = ()
+
+    @property
+    def node_dir(self) -> str:
+        """Return the part of the job's folder that a node writes, with HOST for the node's name."""
+        return folder_layout.node_dir(self.job_dir)
 
     @property
     def everyone(self) -> tuple[Node, ...]:
@@ -353,7 +361,7 @@ def place(
     findings += unreachable + distinct_addresses([node for node in nodes if node.host not in named])
     if len(nodes) < len(members) or not nodes:
         return None, findings
-    others = candidates(job.restarts.most, [node.host for node in nodes], job.restarts.witness)[1:]
+    others = candidates(job.restarts.max_restarts, [node.host for node in nodes], job.restarts.witness)[1:]
     ports, wrong = _ports(job, nodes[0].host, facts[nodes[0].host], [facts[host] for host in others])
     if wrong:
         return None, findings + wrong
@@ -391,6 +399,7 @@ def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | N
         mpi=facts.get("mpi") or {},
         npu=facts.get("npu") or {},
         image=facts.get("image") or {} if job.image else {},
+        cores=binding.cores(facts.get("numa") or (), devices, rank_count) if binding.applies(job) else "",
     )
     return node, findings
 
@@ -414,6 +423,8 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         env.update({"PATH": f"{placement.venv}/bin:{path}", "VIRTUAL_ENV": placement.venv})
     if node.ib_hca:
         env["NCCL_IB_HCA"] = node.ib_hca
+    if node.cores:
+        env[binding.VARIABLE] = node.cores
     if node.vendor in VISIBLE_DEVICES:
         env[VISIBLE_DEVICES[node.vendor]] = ",".join(map(str, node.devices))
     if node.vendor == "ascend" and node.devices:
@@ -428,7 +439,7 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         "TRAINYARD_JOB_ID": placement.job_id,
         "TRAINYARD_JOB_DIR": placement.job_dir,
         **({PLANNED: str(placement.world_size)} if job.restarts.min_nodes else {}),
-        **(tls_environment(placement.job_dir) if job.tls else {}),
+        **(mindspore_tls.environment(placement.node_dir) if job.tls else {}),
     }
 
 
@@ -450,7 +461,7 @@ def rank_process(job: Job, placement: Placement, node: Node, rank: int, env: Map
         name=f"rank{rank}",
         ranks=(rank,),
         argv=job.command,
-        log=rank_log(placement.job_dir, rank),
+        log=rank_log(placement.node_dir, rank),
         env={**env, **own},
         numbered=_NUMBERED,
         lists_nodes=("MASTER_ADDR",),

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ...findings.findings import Warned
-from ..file.command import scripts
 from ..file.job import Job
+from ..file.job_command import scripts
 from ..placement.placement import Member
 
 # The tools that each compiling package needs.

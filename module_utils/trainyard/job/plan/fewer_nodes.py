@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 
 from ...findings.findings import Finding, counted
 from ..file import launcher_programs
-from ..file.command import scripts
 from ..file.job import Job
+from ..file.job_command import scripts
 from ..file.start_scripts import code_in
 from ..launchers import Launcher
 from ..placement.placement import Node, Placement

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...findings.findings import Finding, counted
+from ...findings.majority import usual
 from ...software.containers import MIN_PODMAN
-from ..file.command import module_of
 from ..file.job import Image, Job
+from ..file.job_command import module_of
 from ..launchers import LAUNCHERS
 from ..placement.placement import Node, Placement
 from . import imports
@@ -141,10 +141,10 @@ def _compare(image: Image, known: Mapping[str, Facts]) -> list[Finding]:
             # They are compared when all nodes have pulled it (brought).
             continue
         values = {host: str(fact[key]) for host, fact in known.items() if fact.get(key)}
-        usual, number = next(iter(Counter(values.values()).most_common(1)), ("", 0))
+        most = usual(values.values(), "")
         for host, value in values.items():
-            if value != usual:
-                expected = f"{usual[:_SHOWN]}, as on {counted(number, 'other node')}"
+            if value != most:
+                expected = f"{most[:_SHOWN]}, as on {counted([*values.values()].count(most), 'other node')}"
                 found.append(Finding("image", f"{host} {what} {value[:_SHOWN]}", expected, action, host=host))
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ...findings.findings import Finding
@@ -50,6 +50,17 @@ def script(command: Sequence[str]) -> str:
             return ""
         at += 1
     return words[at] if at < len(words) and words[at].endswith(".py") else ""
+
+
+def of_script(command: Sequence[str], files: Sequence[str], read: Callable[[str], str]) -> list[str]:
+    """Return the imports of a command's script if it is one of the `files` of job_source, whose text `read` returns."""
+    name = script(command).removeprefix("./")
+    if name not in files:
+        return []
+    try:
+        return imported(read(name), files)
+    except (OSError, ValueError):
+        return []
 
 
 def imported(text: str, beside: Sequence[str] = ()) -> list[str]:

@@ -10,10 +10,9 @@ from typing import Any
 
 from ...findings.findings import counted
 from ...findings.visible import one_line
-from ..run import leader
-from ..run.node_numbers import present
-from . import spare_places as spares
-from . import witness
+from ..run.lead import leader
+from ..run.lead.node_numbers import present
+from . import spares, witness
 
 Data = Mapping[str, Any]
 METRICS, _EVENTS = "metrics.jsonl", "events.log"

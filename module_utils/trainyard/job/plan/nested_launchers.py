@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find commands and start scripts that clearly start ranks by themselves: one copy on each node is right for these.
 
-No more of a script is read than that: what its processes do is observed while the job runs (job/run/worlds.py).
+No more of a script is read than that: what its processes do is observed while the job runs (job/run/measure/worlds.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..file import launcher_programs
-from ..file.command import scripts, started
 from ..file.job import Job
+from ..file.job_command import scripts, started
 from ..file.start_scripts import BACKGROUND, code_in
 
 # Variables that number a rank, or choose its device, in a loop that starts one for each device.

@@ -9,28 +9,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ...findings.findings import Finding, Warned, counted, faults, render
 from ...nvidia import local_collective
 from ..file import image_settings, secret_values
-from ..file.command import leaves_source, module_of, scripts
-from ..file.job import Job
+from ..file.job import NODE_OPTIONS, Job, options
+from ..file.job_command import leaves_source, module_of, scripts
 from ..launchers import LAUNCHERS
 from ..launchers.mindspore import build_findings
+from ..placement import rank_order
+from ..placement.job_rank_table import device_set_findings
 from ..placement.placement import Member, Node, Placement, candidates, common_environment, hosts_file, place
 from ..placement.process import File, Process, host_port
-from ..placement.rank_table import device_set_findings
-from ..run import containers, fewer_nodes
-from . import images, imports, shared_folders
-from . import spare_places as spares
-from . import witness as witnesses
+from ..record import folder_layout
+from ..run import containers
+from ..run.decide import fewer_nodes
+from . import images, imports, shared_folders, spares, witness
 from .fewer_nodes import as_first
 from .nested_launchers import one_copy_text
 from .preflight import crowded, environment_findings, own_scripts
-from .spare_places import Spare
+from .spares import Spare
 
 # A node without a report for so long is given up; a healthy one reports every second.
 SILENT_AFTER_S = 15
@@ -70,9 +71,10 @@ class JobPlan:
             "address": node.address,
             "interface": node.interface,
             "devices": list(node.devices),
+            **({"cores": node.cores.split(";")} if node.cores else {}),
             "local_collective": self._collective(node),
             "ranks": list(node.ranks),
-            "files": [file.as_dict(self.placement.job_dir, self._may_shrink) for file in self.files[node.host]],
+            "files": [file.as_dict(self.placement.node_dir, self._may_shrink) for file in self.files[node.host]],
             "processes": [process.as_dict(self._may_shrink) for process in self.processes[node.host]],
             **self._container(node),
             **self._as_first(node),
@@ -89,7 +91,7 @@ class JobPlan:
         return {
             "as_first": {
                 "processes": [process.as_dict(True) for process in processes],
-                "files": [file.as_dict(self.placement.job_dir, True) for file in files],
+                "files": [file.as_dict(self.placement.node_dir, True) for file in files],
             }
         }
 
@@ -100,7 +102,7 @@ class JobPlan:
     @cached_property
     def _candidates(self) -> list[str]:
         hosts, restarts = [node.host for node in self.placement.everyone], self.job.restarts
-        return candidates(restarts.most, hosts, restarts.witness)
+        return candidates(restarts.max_restarts, hosts, restarts.witness)
 
     @property
     def _may_shrink(self) -> bool:
@@ -124,43 +126,24 @@ class JobPlan:
             **({"one_copy": job.one_copy} if job.one_copy else {}),
             "head": {"host": placement.head.host, "address": placement.head.address, "port": placement.port},
             "candidates": self._candidates,
-            **witnesses.of_plan(job, placement),
+            **witness.of_plan(job, placement),
             "monitor_port": placement.monitor_port,
             "silent_after_s": SILENT_AFTER_S,
-            "timeout_s": job.timeout_s,
-            "max_restarts": job.restarts.most,
-            "restart_on": job.restarts.restart_on,
-            "rejoin_s": job.restarts.rejoin_s,
+            **options(job),
             **({"min_nodes": job.restarts.min_nodes} if self._may_shrink else {}),
-            "checkpoints": job.restarts.checkpoints,
-            "checkpoint_rollback": job.restarts.rolls_back,
-            "stop": asdict(job.stop),
-            "hang": asdict(job.hang) if job.hang else None,
-            "slow_ranks": job.slow_ranks,
-            "job_dir": placement.job_dir,
+            "job_dir": placement.node_dir,
             "rank_log": LAUNCHERS[job.launcher].rank_log,
             "venv": placement.venv,
             **({"image": job.image.reference} if job.image else {}),
             "venvs": self.venvs,
-            "data": list(job.data),
-            "outputs": list(job.outputs),
-            "outputs_limit_mib": job.outputs_limit_mib,
-            "min_disk_mib": job.min_disk_mib,
-            "min_memory_mib": job.min_memory_mib,
-            "health_gate": job.health_gate,
-            "busy_devices": job.busy_devices,
-            "secret_env": list(job.secret_env),
-            "progress_pattern": job.progress_pattern,
             "events": [dict(each) for each in job.events.receivers],
-            "events_s": job.events.interval_s,
-            "metrics_folder": job.events.metrics_folder,
             "warnings": [warning.as_dict() for warning in self.warnings],
             **({"folders": [dict(each) for each in self.folders]} if self.folders else {}),
-            "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
+            "files": [file.as_dict(placement.node_dir) for file in self.shared_files],
             "nodes": [self.node(node) for node in placement.nodes],
             "spares": [
                 {
-                    **spare.as_dict(placement.job_dir, self._may_shrink),
+                    **spare.as_dict(placement.node_dir, self._may_shrink),
                     "local_collective": self._collective(spare.node),
                     **self._container(spare.node),
                     **self._as_first(spare.node),
@@ -225,11 +208,9 @@ class JobPlan:
 
 # Keys of plan.json that each node plan has; its `files` are sent once for all nodes.
 SHARED = (
-    "job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "timeout_s",
-    "max_restarts", "restart_on", "rejoin_s", "checkpoints", "checkpoint_rollback", "stop", "hang", "slow_ranks",
-    "world_size", "progress_pattern", "data", "min_disk_mib", "min_memory_mib", "health_gate", "metrics_folder",
-    "busy_devices",
-)  # fmt: skip
+    *("job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "world_size"),
+    *NODE_OPTIONS,
+)
 
 
 def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -248,7 +229,7 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         shared["candidates"] = [[host, addresses[host]] for host in leading]
     # Only the hosts that may lead the job know the others.
     of_head = {
-        **({"witness": witnesses.host(plan)} if "witness" in plan else {}),
+        **({"witness": witness.host(plan)} if "witness" in plan else {}),
         "hosts": [node["host"] for node in nodes],
         "addresses": addresses,
         "spares": [spare["host"] for spare in spares_there],
@@ -261,7 +242,7 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     found = {
         **{node["host"]: {**shared, **node, **others} for node in nodes},
         **{spare["host"]: {**shared, **spare, **of_spare} for spare in spares_there},
-        **witnesses.node_plan(plan, shared),
+        **witness.node_plan(plan, shared),
     }
     for host in leading or [head["host"]]:
         found[host].update(of_head)
@@ -303,8 +284,10 @@ def build(
     """Return the plan of a job on its members, or None, and all findings; the plan has the warnings."""
     launcher = LAUNCHERS[job.launcher]
     few = spares.too_few(job, len(members))
-    placement, findings = place(job, job_id, state_dir, members, launcher.rank_order(job))
-    findings += few
+    order = launcher.rank_order(job)
+    members, unordered = rank_order.ordered(job, members, own=order is not None)
+    placement, findings = place(job, job_id, state_dir, members, order)
+    findings += few + unordered
     if job.image:
         findings += image_settings.copy_findings(job.image, [member.host for member in members])
         findings += images.findings(job.image, {member.host: member.facts for member in members if member.facts})
@@ -314,7 +297,7 @@ def build(
     findings += build_findings(placement) + launcher.check(job, placement)
     placement = placement.with_spares(job.restarts.spares)
     ready, wrong = spares.plan(launcher, job, placement)
-    findings += [*wrong, *witnesses.alone(job, placement)]
+    findings += [*wrong, *witness.alone(job, placement)]
     if wrong:
         return None, findings
     plan = JobPlan(
@@ -343,7 +326,7 @@ def describe(plan: Mapping[str, Any]) -> str:
         f"launcher {plan['launcher']}",
         *([f"  command     {one_copy_text(plan['one_copy'])}"] if plan.get("one_copy") else []),
         f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
-        f"  folder      {plan['job_dir']} on every node",
+        f"  folder      {folder_layout.common_dir(plan['job_dir'])} on every node",
         *(f"  shared      {line}" for line in shared_folders.lines(plan.get("folders", ()))),
         "  environment of every process",
         *(f"    {key}={value}" for key, value in sorted(shared.items())),
@@ -354,18 +337,19 @@ def describe(plan: Mapping[str, Any]) -> str:
     ]
     for node in nodes:
         devices = ",".join(map(str, node["devices"])) or "none"
-        lines.append(f"  {node['host']}  address {node['address']} on {node['interface']}, devices {devices}")
+        own = [f"  {node['host']}  address {node['address']} on {node['interface']}, devices {devices}"]
         for process in node["processes"]:
             ranks = process["ranks"]
             span = f" (ranks {ranks[0]}-{ranks[-1]})" if len(ranks) > 1 else f" (rank {ranks[0]})" if ranks else ""
-            lines.append(f"    {process['name']}{span}  {shlex.join(_whole(plan, node, process))}")
-            lines += [f"      {key}={value}" for key, value in sorted(process["env"].items()) if key not in shared]
-            lines.append(f"      log {process['log']}")
-        lines += [line for file in node["files"] for line in _shown(file, "    ")]
+            own.append(f"    {process['name']}{span}  {shlex.join(_whole(plan, node, process))}")
+            own += [f"      {key}={value}" for key, value in sorted(process["env"].items()) if key not in shared]
+            own.append(f"      log {process['log']}")
+        own += [line for file in node["files"] for line in _shown(file, "    ")]
+        lines += [line.replace(folder_layout.HOST, node["host"]) for line in own]
     for spare in plan.get("spares", ()):
         lines.append(f"  {spare['host']}  address {spare['address']} on {spare['interface']}, stands by as a spare")
     if "witness" in plan:
-        lines.append(f"  {witnesses.host(plan)}  only votes when the head is lost (job_witness)")
+        lines.append(f"  {witness.host(plan)}  only votes when the head is lost (job_witness)")
     warnings = warnings_text(plan)
     return "\n".join([*lines, *_exact_names(environments), *(["", warnings] if warnings else [])])
 
@@ -375,7 +359,7 @@ def _whole(plan: Mapping[str, Any], node: Mapping[str, Any], process: Mapping[st
     if "container" not in node or process.get("on_host"):
         return list(process["argv"])
     names = {**process["env"], **dict.fromkeys(plan["secret_env"], "")}
-    folder = f"{plan['job_dir']}/source"
+    folder = f"{folder_layout.common_dir(plan['job_dir'])}/{folder_layout.SOURCE}"
     return containers.command(node["container"], plan["job_id"], process["name"], process["argv"], names, folder)
 
 

@@ -6,17 +6,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import ipaddress
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...cluster.clocks import MAX_APART_S
-from ...cluster.clocks import apart as clocks_apart
-from ...cluster.unreachable import findings as no_answers
+from ...cluster.clocks import MAX_APART_S, clocks_apart
+from ...cluster.unreachable import no_answers
 from ...findings.findings import Finding, counted
+from ...findings.majority import usual
 from ...hardware.interfaces import chooses_none, leads_nowhere, named_interfaces
-from ..file.command import scripts
 from ..file.job import Job
+from ..file.job_command import scripts
 from ..placement.placement import Placement, common_environment, left_out
 
 Answer = Mapping[str, Any]
@@ -160,12 +160,12 @@ def compare_programs(answers: Mapping[str, Answer]) -> list[Finding]:
     findings = []
     action = "copy the same file to all nodes, or put it into job_source, which is sent to all nodes"
     for (name, _), by_host in copies.items():
-        usual, number = Counter(program["sha256"] for program in by_host.values()).most_common(1)[0]
-        example = next(host for host, program in by_host.items() if program["sha256"] == usual)
-        more = f" and {number - 1} more" if number > 1 else ""
-        expected = f"one {name} on all nodes: sha256 {usual[:_SHOWN]}, as on {example}{more}"
+        most = usual((program["sha256"] for program in by_host.values()), "")
+        example, *others = (host for host, program in by_host.items() if program["sha256"] == most)
+        more = f" and {len(others)} more" if others else ""
+        expected = f"one {name} on all nodes: sha256 {most[:_SHOWN]}, as on {example}{more}"
         for host, program in by_host.items():
-            if program["sha256"] != usual:
+            if program["sha256"] != most:
                 found = f"{program['path']} sha256 {program['sha256'][:_SHOWN]}"
                 findings.append(Finding("scripts", found, expected, action, host=host))
     return findings

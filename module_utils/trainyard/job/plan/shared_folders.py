@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say which hosts share the folders of a job, and find those that must, or must not, be shared."""
+"""Say which hosts share the folders of a job, and find those that must, or must not, be shared.
+
+Nodes may share the folder of jobs: each writes below its own name there (record/folder_layout.py).
+"""
 
 from __future__ import annotations
 
@@ -10,32 +13,25 @@ from typing import Any
 from ...cluster.sharing import MAX_FOLDERS, Sharing, of_folders
 from ...findings.findings import Finding, Warned, host_list
 from ..file.job import Job
+from ..launchers import LAUNCHERS
 from ..placement.placement import Placement
 
 STATE, CHECKPOINTS = "trainyard_state", "job_checkpoints"
 
 
-def folders(job: Job, placement: Placement, measures: bool = False) -> list[tuple[str, str]]:
+def folders(job: Job, placement: Placement) -> list[tuple[str, str]]:
     """Return the folders of a job on its nodes, each with its variable; none where only one host takes part.
 
-    A working copy of job_source, and outputs and checkpoints below it, lie in the folder of jobs. A job that only
-    `measures`, of which a verification starts hundreds, has no other one that matters.
+    A working copy of job_source, and outputs and checkpoints below it, lie in the folder of jobs.
     """
-    if len(_all(job, placement)) < 2:
+    if len(placement.everyone) < 2:
         return []
     job_dir = PurePosixPath(placement.job_dir)
-    if measures:
-        return [(STATE, str(job_dir.parent))]
     environment = [("job_venv", placement.venv)] if placement.venv and not job.image else []
     saved = [(CHECKPOINTS, _folder_of(str(job_dir / job.restarts.checkpoints)))] if job.restarts.checkpoints else []
     outputs = [("job_outputs", _folder_of(each)) for each in job.outputs if each.startswith("/")]
     found = [(STATE, str(job_dir.parent)), *environment, *saved, *outputs, *(("job_data", each) for each in job.data)]
     return [*dict.fromkeys(found)][:MAX_FOLDERS]
-
-
-def _all(job: Job, placement: Placement) -> list[str]:
-    """Return all hosts with a folder of the job. The witness has nothing else of it."""
-    return [*(node.host for node in placement.everyone), *filter(None, [job.restarts.witness])]
 
 
 def _folder_of(pattern: str) -> str:
@@ -46,11 +42,7 @@ def _folder_of(pattern: str) -> str:
 
 
 def judge(
-    job: Job,
-    placement: Placement,
-    asked: Sequence[tuple[str, str]],
-    user: str,
-    answers: Mapping[str, Mapping[str, Any]],
+    job: Job, placement: Placement, asked: Sequence[tuple[str, str]], answers: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[dict[str, str]], list[Finding]]:
     """Return what plan.json has of the folders that were `asked` for, and findings and warnings.
 
@@ -58,22 +50,19 @@ def judge(
     """
     hosts = [node.host for node in placement.everyone]
     found = of_folders(hosts, [path for _, path in asked], answers)
-    # Where checkpoints are in the same folder, it is still that of all.
-    state = of_folders(_all(job, placement), [path for name, path in asked if name == STATE], answers)
     findings: list[Finding] = []
     for name, path in asked:
-        if name == STATE:
-            findings += _shared_state(path, state[path], user)
+        if name == STATE and LAUNCHERS[job.launcher].starts_by_ssh(job, placement) and job.launcher == "mpirun":
+            findings += _started_by_ssh(path, found[path])
         elif name == CHECKPOINTS:
             findings += _apart(job, placement, path, found[path])
-    found |= state
     return [{"variable": name, "path": path, "hosts": found[path].text()} for name, path in asked], findings
 
 
-def _shared_state(path: str, sharing: Sharing, user: str) -> list[Finding]:
-    """Find hosts whose folders of one job would be the same."""
-    expected = "a folder of each host alone: a job has a folder of the same name on each"
-    action = f"set trainyard_state to a local folder, such as /var/tmp/trainyard-{user}"
+def _started_by_ssh(path: str, sharing: Sharing) -> list[Finding]:
+    """Find hosts whose ranks could not know which node's part of a shared folder is theirs (launchers/mpirun.py)."""
+    expected = "a folder of each host alone where job_mpi_parameters have mpirun start its daemons by ssh"
+    action = "leave plm_rsh_agent and plm_rsh_args out of job_mpi_parameters, or set trainyard_state to a local folder"
     return [Finding(STATE, f"{host_list(group)} share {path}", expected, action) for group in sharing.shared]
 
 

@@ -11,8 +11,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...findings.findings import Finding
-from ..file.job import Job
+from ..file.job import NODE_OPTIONS, Job
 from ..placement.placement import Placement
+
+# Options that the monitor of a witness reads; the others are about ranks.
+_READ = ("timeout_s", "max_restarts", "rejoin_s", "stop", "progress_pattern")
 
 
 def findings(witness: str, hosts: Collection[str], known: Collection[str]) -> list[Finding]:
@@ -54,10 +57,9 @@ def node_plan(plan: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, d
     if not name:
         return {}
     nothing: dict[str, Any] = {
-        **dict.fromkeys(("venv", "interface", "checkpoints", "metrics_folder"), ""),
-        **dict.fromkeys(("min_disk_mib", "min_memory_mib"), 0),
-        **dict.fromkeys(("health_gate", "checkpoint_rollback", "slow_ranks"), False),
-        **{key: [] for key in ("hosts", "ranks", "processes", "files", "devices", "data", "events")},
+        **{key: type(shared[key])() for key in NODE_OPTIONS if key not in _READ},
+        **dict.fromkeys(("venv", "interface"), ""),
+        **{key: [] for key in ("hosts", "ranks", "processes", "files", "devices", "events")},
         **{key: {} for key in ("addresses", "ranks_of", "local_collective")},
     }
     # Ranks that get other numbers (job_min_nodes) are not on this host.

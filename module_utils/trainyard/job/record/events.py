@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...findings.visible import visible
-from ..run.failure import text as failure_text
-from ..run.fewer_nodes import size_text
-from ..run.hang import noted_text
-from ..run.progress import clock, is_number, metrics_text, not_a_number_text, number, strict
-from ..run.restarts import restart_text
-from ..run.slow_ranks import text as slow_rank_text
+from ..run.decide.fewer_nodes import size_text
+from ..run.decide.restarts import restart_text
+from ..run.logs.failures import failure_text
+from ..run.logs.hang import noted_text
+from ..run.logs.progress import clock, is_number, metrics_text, not_a_number_text, number, strict
+from ..run.measure.slow_ranks import slow_rank_text
 from .secrets import MIN_LENGTH
 
 Event = dict[str, Any]

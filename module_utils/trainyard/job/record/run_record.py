@@ -24,11 +24,11 @@ from ...findings.shapes import (
     Shape,
     file_name,
 )  # fmt: skip
-from ..run import monitor_files
-from ..run.failure_kinds import FAILURE, KINDS, STATES
-from ..run.saving import SAVING
-from ..run.slow_ranks import SLOW_RANK
-from ..run.stacks import RECORD as STACKS
+from ..run.logs.failure_kinds import FAILURE, RECORDED, STATES
+from ..run.logs.stacks import STACKS
+from ..run.measure.saving import SAVING
+from ..run.measure.slow_ranks import SLOW_RANK
+from ..run.wire import monitor_files
 
 Data = Mapping[str, Any]
 
@@ -37,17 +37,16 @@ FINAL = frozenset(STATES)
 
 def _new_kind(value: Any) -> None:
     """a kind of failure"""
-    if not isinstance(value, str) or value in _KINDS:
+    if not isinstance(value, str) or value in RECORDED:
         raise ValueError(value)
 
 
-_KINDS: Mapping[str, Mapping[str, Shape]] = {
-    **KINDS,
-    "not_started": {"host": str, "text": str},
-    "engine": {"host": str, "reason": str},
-}
 # Only the host is read of kinds that newer versions alone know.
-_FAILURE = (ByKind(FAILURE.all, _KINDS), {**FAILURE.all, "kind": _new_kind}, NOTHING)
+_FAILURE = (
+    ByKind(FAILURE.all, {name: kind.fields for name, kind in RECORDED.items()}),
+    {**FAILURE.all, "kind": _new_kind},
+    NOTHING,
+)
 _MOMENT = (TIME, NOTHING)
 _RESTART = {
     **{f"?{name.lstrip('?')}": shape for name, shape in monitor_files.RESTART.items()},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Report processes and shared memory that a job may have left (trainyard_node/job/run/strays.py)."""
+"""Report processes and shared memory that a job may have left (trainyard_node/job/run/evidence/strays.py)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ A scheduler module has
                                         the cluster (slurm, kubernetes)
     complete(plan, state) -> state      external only: the JobState with nodes and failure
 To add a scheduler, add a module, a line in SCHEDULERS, and a class beside Slurm and Kubernetes in
-trainyard_controller/scheduler_clients.py.
+trainyard_controller/job/schedulers/scheduler_clients.py.
 
 JobState, the state of a job, is a plain dictionary. Times are seconds since the epoch.
     state       pending, running, succeeded, failed, timed_out, stopped or lost
@@ -21,7 +21,7 @@ JobState, the state of a job, is a plain dictionary. Times are seconds since the
                 processes: [{name, ranks, log, exit_code, signal, ...}]}]
     failure     as in summary.json, or None; {kind: engine, host, reason} if no rank is known to have failed
     restarts, events   as in summary.json
-    checkpoints, goodput, kernel   as in summary.json; ssh only
+    checkpoints, goodput, kernel   as in summary.json; only of monitors
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ...findings.findings import Finding
-from ..file import specification as jobs
-from ..file.command import scripts
+from ..file import specification
 from ..file.job import Job
+from ..file.job_command import scripts
 from ..file.launcher_programs import meant
 from ..file.start_scripts import WAIT, code_in, waits_for_nothing
 from ..plan import fewer_nodes, nested_launchers
 from ..plan.plan import JobPlan, source_findings
-from ..run.progress import strict
+from ..run.logs.progress import strict
 from . import own_program, slurm, ssh
 from .kubernetes import scheduler as kubernetes
 from .records import Plan, Source, Where
@@ -60,7 +60,7 @@ SCHEDULERS: Mapping[str, Scheduler] = {**EXTERNAL, "ssh": ssh}
 def parse(variables: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     """Parse the `job_*` variables into a Job; None and all findings if there are errors."""
     findings = choice_findings(variables)
-    job, wrong = jobs.parse(variables)
+    job, wrong = specification.parse(variables)
     return (None if findings else job), findings + wrong
 
 
@@ -88,7 +88,7 @@ def choice_findings(variables: Mapping[str, Any]) -> list[Finding]:
 def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | None, list[Finding]]:
     """Plan a job for its scheduler: the plan, or None, and all findings."""
     scheduler = SCHEDULERS[job.scheduler]
-    elsewhere = not job.source and getattr(scheduler, "SCRIPTS_ELSEWHERE", False)
+    elsewhere = not job.source and (source.files is None or getattr(scheduler, "SCRIPTS_ELSEWHERE", False))
     # A folder that could not be read has no list of files to check.
     findings = list(source.findings) or ([] if elsewhere else source_findings(job, source.files, source.left_out))
     # A program that is not there is one finding; msrun starts scripts with Python.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from ...findings.findings import Finding
-from ..file.command import as_list, scripts
+from ..file.job_command import as_list, scripts
 from .records import Source
 
 _PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")

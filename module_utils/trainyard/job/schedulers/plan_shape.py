@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from ...findings.shapes import MAYBE_TEXT, NOTHING, All, ByKind, Each, Is, Shape, Whole, file_name
+from ..file.job import PLAN_OPTIONS
 from ..plan.plan import SHARED
-from ..record import job_id
+from ..record import job_ids
+from ..run.wire.answers import cores
 from .kubernetes.resources import RESOURCES
 
 
@@ -54,6 +56,8 @@ _HOST = {
     "node_rank": _RANKS,
     "?interface": MAYBE_TEXT,
     "devices": [_RANKS],
+    # Those of each rank that is bound to some (placement/binding.py).
+    "?cores": [cores],
     "?local_collective": Each(object),
     "?container": _CONTAINER,
     "?as_first": _PART,
@@ -89,7 +93,7 @@ _ENGINE = ByKind(
 
 def _id(value: Any) -> None:
     """the id of a job"""
-    if not isinstance(value, str) or not job_id.is_valid(value):
+    if not isinstance(value, str) or not job_ids.is_valid(value):
         raise ValueError(value)
 
 
@@ -98,25 +102,32 @@ _LAUNCH = {
     **dict.fromkeys(("?trainyard", "?ansible", "?python", "?variables"), str),
     "?job": Each(object),
 }
+
+
+def _option(default: Any) -> Shape:
+    """Return the shape of an option of the job by its default."""
+    if isinstance(default, dict):
+        return {name: _option(value) for name, value in default.items()}
+    return {bool: bool, int: _SECONDS, str: str, list: [str], NOTHING: (Each(object), NOTHING)}[type(default)]
+
+
 _FIELDS: Mapping[str, Shape] = {
     "job_id": _id,
-    **dict.fromkeys(("job_name", "launcher", "job_dir", "progress_pattern"), str),
-    **dict.fromkeys(("?venv", "?venvs", "?image", "?metrics_folder", "?asked_by", "?checkpoints", "?one_copy"), str),
-    "?busy_devices": str,
+    **dict.fromkeys(("job_name", "launcher", "job_dir"), str),
+    **dict.fromkeys(("?venv", "?venvs", "?image", "?asked_by", "?one_copy"), str),
     "rank_log": file_name,
     "created": created,
     "world_size": _RANKS,
     "head": {"host": str, "address": str, "port": _PORT},
-    **{name: [str] for name in ("?candidates", "?data", "?outputs", "secret_env")},
-    **dict.fromkeys(("timeout_s", "?silent_after_s", "?rejoin_s", "?events_s"), _SECONDS),
-    **dict.fromkeys(("max_restarts", "?outputs_limit_mib", "?min_disk_mib", "?min_memory_mib"), _SECONDS),
+    **{f"?{name}": _option(value) for name, value in PLAN_OPTIONS.items()},
+    # Commands read these of all plans.
+    **dict.fromkeys(("timeout_s", "max_restarts", "progress_pattern", "secret_env"), object),
+    "?candidates": [str],
+    "?silent_after_s": _SECONDS,
     "?min_nodes": _RANKS,
     "?run": _RANKS,
     "?monitor_port": _PORT,
-    "?restart_on": str,
-    **dict.fromkeys(("?check", "?checkpoint_rollback", "?slow_ranks", "?health_gate"), bool),
-    "?stop": {"signal": str, "grace_s": _SECONDS},
-    "?hang": (Each(object), NOTHING),
+    "?check": bool,
     "?witness": {"host": str, "node_rank": _RANKS},
     "?events": [{"to": str}],
     "?warnings": [_FINDING],

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Union
 
 from ...findings.findings import Finding, counted
-from ..file.job import Job
+from ..file.job import Job, options
+from ..plan import imports
 from ..plan.plan import JobPlan
 
 
@@ -47,6 +48,10 @@ class Source:
             if file:
                 texts[member.name] = file.read(1 << 20).decode("utf-8", "replace")
         return texts
+
+    def imported(self, command: Sequence[str]) -> list[str]:
+        """Return the imports of a command's script, if it is in the folder."""
+        return imports.of_script(command, self.files or (), self.text)
 
     def mode(self, name: str) -> int:
         """Return the permissions of a file of the folder; 0 if it does not exist or cannot be read."""
@@ -121,16 +126,10 @@ class SubmittedPlan:
             "created": self.created,
             "world_size": self.world_size,
             "head": {"host": "", "address": "", "port": 0},
-            "timeout_s": job.timeout_s,
-            "max_restarts": job.restarts.most,
-            "rejoin_s": 0,
+            **options(job),
             "job_dir": self.job_dir,
             "rank_log": self.rank_log,
             "venv": job.venv,
-            "data": list(job.data),
-            "min_disk_mib": job.min_disk_mib,
-            "secret_env": list(job.secret_env),
-            "progress_pattern": job.progress_pattern,
             "files": [],
             "nodes": [],
         }
@@ -151,12 +150,13 @@ class SubmittedPlan:
 # A planned job.
 Plan = Union[JobPlan, SubmittedPlan]
 
-# The packed source in a file is not for reading.
+# Packed data in a file is not for reading: whole lines, and values of a manifest.
 _PACKED = re.compile(r"[A-Za-z0-9+/]{60,}={0,2}")
+_VALUE = re.compile(r"(: )[A-Za-z0-9+/]{200,}={0,2}$", re.MULTILINE)
 
 
 def _shown(content: str) -> list[str]:
-    lines = content.splitlines()
+    lines = _VALUE.sub(r"\1...", content).splitlines()
     plain = [line for line in lines if not _PACKED.fullmatch(line)]
     packed = len(lines) - len(plain)
     return plain if not packed else [*plain, f"... ({counted(packed, 'line')}, packed)"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..file.job import Job
 from ..plan.plan import SILENT_AFTER_S
+from ..record.folder_layout import HOST
 from .records import SubmittedPlan, Template
 
 SCRIPT = "job.sbatch"
@@ -32,6 +33,7 @@ def script(plan: SubmittedPlan, limit_min: int | None = None) -> Template:
         "options": options(plan, limit_min),
         "goes_on": _goes_on(plan.job),
         "mark": PROGRAM_MARK,
+        "host": HOST,
     }
     return Template("slurm/job.sbatch.j2", context)
 
@@ -54,7 +56,7 @@ def options(plan: SubmittedPlan, limit_min: int | None) -> list[str]:
         f"--ntasks-per-node={plan.ranks_per_node}",
         # Slurm counts in minutes.
         f"--time={time_min}",
-        "--requeue" if job.restarts.most else "--no-requeue",
+        "--requeue" if job.restarts.max_restarts else "--no-requeue",
         *(["--no-kill"] if _goes_on(job) else []),
         # Without the login host's environment; variables that the script sets reach srun.
         "--export=NONE",

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from ...findings.findings import Finding
-from ...slurm.allocation import state_dir
-from ...slurm.state import exit_of
-from ...slurm.words import number
+from ...slurm.slurm_state import exit_of
+from ...slurm.slurm_words import number
 from ..file.given_environment import node_environment
 from ..file.job import Job
 from ..file.mindspore_tls import PASSWORD_VARIABLES
 from ..placement.process import RANK_LOG
 from ..plan.nested_launchers import one_copy_text
-from ..run.failure import signal_name
+from ..record.folder_layout import node_dir
+from ..run.logs.failures import signal_name
 from . import slurm_fit
 from .records import Source, SubmittedPlan, Where
 from .sbatch import SCRIPT, gres_option, script
@@ -28,13 +28,21 @@ MAX_SOURCE = 2 << 20
 
 # An entry of restarts.
 REQUEUED = {"elapsed_s": None, "reason": "Slurm requeued the job", "restarted": "the whole job", "failure": None}
+# Why Slurm itself ends a job that runs, by its state.
+_BY_SLURM = {
+    "TIMEOUT": "the time of the partition, or of --time in job_sbatch_options, was up",
+    "DEADLINE": "its --deadline had come",
+    "PREEMPTED": "another job needed its nodes",
+}
+# The exit status of templates/slurm/job.sbatch.j2 where mktemp fails (EX_CANTCREAT).
+_NO_ROOM = 73
 _CHECKED = "Slurm chooses the nodes; these check themselves and plan, as over ssh, before any rank starts"
 
 
 def plan(
     job: Job, facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[SubmittedPlan | None, list[Finding]]:
-    """Return the job as an sbatch script. `facts` are those of slurm.facts.probe."""
+    """Return the job as an sbatch script. `facts` are those of slurm_facts.probe."""
     action = "keep it on a file system that all nodes have, and name the script by its path in job_command"
     findings = [
         *_unsupported(job),
@@ -56,12 +64,12 @@ def plan(
         submit_host=where.submit_host,
         nodes=(job.nodes or max(len(where.hosts) - job.restarts.spares, 0)) + job.restarts.spares,
         ranks_per_node=job.ranks_per_node or devices or 1,
-        job_dir=f"{state_dir(job.slurm.folder, where.state_dir)}/jobs/{where.job_id}",
+        job_dir=node_dir(f"{job.slurm.folder or where.state_dir}/jobs/{where.job_id}"),
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
         settings={
             "shared": bool(job.slurm.folder),
             "user": where.user,
-            **({"secrets": f"{job.slurm.folder}/secrets-{where.job_id}.json"} if job.secret_env else {}),
+            **({"secrets": f"{job.slurm.folder}/secrets-{where.job_id}.json"} if _secrets(job) else {}),
         },
         notes=(_CHECKED, *([one_copy_text(job.one_copy)] if job.one_copy else ())),
     )
@@ -96,6 +104,24 @@ def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, 
     return {**state, "nodes": nodes, "failure": failure, "restarts": [REQUEUED] * int(state.get("requeued") or 0)}
 
 
+def with_end(answers: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answers of nodes where Slurm itself ended the job, which their monitors only know as a stop."""
+    why = _BY_SLURM.get(str(state.get("slurm_state")))
+    if why is None:
+        return dict(answers)
+    failure = {"kind": "engine", "host": "", "reason": f"{_slurm_reason(state)}: {why}"}
+    ended = {"state": "failed", "failure": failure}
+
+    def named(record: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        end = (record or {}).get("end") or {}
+        return {**(record or {}), "end": {**end, **ended}} if end.get("state") == "stopped" else record
+
+    return {
+        host: {**answer, **{name: named(answer[name]) for name in ("monitor", "cluster") if name in answer}}
+        for host, answer in answers.items()
+    }
+
+
 def _slurm_reason(state: Mapping[str, Any]) -> str:
     code, number = exit_of(str(state.get("exit_code") or ""))
     reason = str(state.get("slurm_state") or "Slurm has forgotten the job")
@@ -103,6 +129,9 @@ def _slurm_reason(state: Mapping[str, Any]) -> str:
         reason += f" ({state['reason']})"
     if code:
         reason += f", exit code {code}"
+    if code == _NO_ROOM:
+        # The script has no log then.
+        reason += ": the first host could make no folder; look for room in its TMPDIR or /tmp (df, df -i)"
     return f"{reason}, killed by {signal_name(number)}" if number else reason
 
 
@@ -120,18 +149,25 @@ def _node_env(where: Where, facts: Mapping[str, Any]) -> list[Finding]:
     return findings
 
 
+def _secrets(job: Job) -> dict[str, str]:
+    """Return the variables of a job that have secrets, with what may be shown of them."""
+    # With TLS, its passwords are among the secrets.
+    names = [name for name in job.secret_env if not job.tls or name not in PASSWORD_VARIABLES.values()]
+    receivers = [str(each["to"]) for each in job.events.receivers]
+    found = {
+        "job_secret_env": ", ".join(names),
+        "job_tls": "true" if job.tls else "",
+        "job_events": ", ".join(receivers),
+        "job_registry_auth": "a login" if job.image and job.image.has_login else "",
+    }
+    return {name: text for name, text in found.items() if text}
+
+
 def _unsupported(job: Job) -> list[Finding]:
     findings = []
-    # With TLS, its passwords are among the secrets, and TLS has its own finding.
-    secrets = [name for name in job.secret_env if not job.tls or name not in PASSWORD_VARIABLES.values()]
-    if secrets and not job.slurm.folder:
-        expected = "job_folder, where the hosts find them: Slurm stores the script of a job and its environment"
-        action = "set job_folder to a folder that all nodes share, or let the program read them from a file of the user"
-        findings.append(Finding("job_secret_env", ", ".join(secrets), expected, action))
-    if job.tls:
-        expected = "false: certificates of a job reach its nodes over ssh only"
-        action = "leave job_tls out, or use job_scheduler: ssh"
-        findings.append(Finding("job_tls", "true with job_scheduler: slurm", expected, action))
+    for name, found in {} if job.slurm.folder else _secrets(job).items():
+        expected = "job_folder, where the hosts find what is secret: Slurm stores the script of a job"
+        findings.append(Finding(name, found, expected, "set job_folder to a folder that all nodes share"))
     if job.image and job.image.copy_from:
         expected = "nothing: each node of the allocation brings the image itself"
         findings.append(Finding("job_image_copy", job.image.copy_from, expected, "leave job_image_copy out"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check that a Slurm cluster can run a job before it is submitted; an impossible request would stay pending.
 
-Facts are the records of scontrol from slurm.facts.probe. A cluster that does not answer has no facts; the probe returns
+Facts are the records of scontrol from slurm_facts.probe. A cluster that does not answer has no facts; the probe returns
 a finding then.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...findings.findings import Finding, counted, host_list
-from ...slurm.words import number
+from ...slurm.slurm_words import number
 from .records import SubmittedPlan, Where
 
 Record = Mapping[str, str]

@@ -15,14 +15,14 @@ from .. import launchers
 from ..file.job import Job
 from ..placement import root_ranks
 from ..placement.placement import Member
-from ..plan import build_tools, witness
-from ..plan import spare_places as spares
+from ..plan import build_tools, spares, witness
 from ..plan.plan import JobPlan, build
-from ..run import kernel_messages, leader, worlds
-from ..run import rank_connections as meeting
-from ..run.fewer_nodes import world_sizes
-from ..run.moved_addresses import pattern
-from ..run.node_numbers import present
+from ..run.decide.fewer_nodes import world_sizes
+from ..run.lead import leader
+from ..run.lead.moved_addresses import pattern
+from ..run.lead.node_numbers import present
+from ..run.logs import kernel_messages
+from ..run.measure import rank_connections, worlds
 from .records import Source, Where
 
 Data = Mapping[str, Any]
@@ -121,7 +121,7 @@ def _apart(plan: Data, results: Mapping[str, Data], end: Data, cluster: Data) ->
         return None
     evidence = {host: (result.get("monitor") or {}).get("meeting") for host, result in results.items()}
     trained = "loss" in (cluster.get("metrics") or {})
-    return meeting.apart(plan["launcher"], plan["world_size"], hosts, evidence, trained)
+    return rank_connections.apart(plan["launcher"], plan["world_size"], hosts, evidence, trained)
 
 
 def _current_nodes(plan: Data, restarts: Data) -> list[dict[str, Any]]:

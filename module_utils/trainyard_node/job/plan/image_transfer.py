@@ -32,14 +32,15 @@ from ...software.podman import being_pulled
 from . import images
 
 Request = Mapping[str, Any]
-# Upper bound of a transfer; pauses between two looks; bytes of a log that are read, and characters of a line.
-LIMIT_S, _LOOK_S, _TAIL, _LINE = 6 * 3600, 0.2, 4096, 120
+# Upper bound of a transfer, and of the end of its process after its result; pauses between two looks; bytes of a log
+# that are read, and characters of a line.
+LIMIT_S, _END_S, _LOOK_S, _TAIL, _LINE = 6 * 3600, 60, 0.2, 4096, 120
 # An archive needs its size so many times: packed while it is read, and unpacked.
 _ROOM = 2
 
 
 def bring(request: Request, fact: Mapping[str, Any], wait_s: float) -> dict[str, Any]:
-    """Begin to bring the image, or go on waiting for it, for at most `wait_s`.
+    """Begin to bring the image, or go on waiting for it, for at most `wait_s`, and longer while an older one ends.
 
     Returns `done`, a `problem` as text, a `line` of the present state, and the `id` of the image once it is here.
     `request` is that of images.py with `auth` (username, password; or None), and `source` and `identity`: the address
@@ -52,7 +53,7 @@ def bring(request: Request, fact: Mapping[str, Any], wait_s: float) -> dict[str,
     lock = place.with_suffix(".lock").open("ab")
     until = time.monotonic() + wait_s
     with lock:
-        if request["begin"] and _take_over(lock, result, until):
+        if request["begin"] and _take_over(lock, result):
             for left in (result, *place.parent.glob("*.part*")):
                 left.unlink(missing_ok=True)
             _begin(request, fact, lock, place)
@@ -77,10 +78,16 @@ def _take(lock: BinaryIO) -> bool:
     return True
 
 
-def _take_over(lock: BinaryIO, result: Path, until: float) -> bool:
-    """Return whether no transfer runs. One that has written its result is about to end: it is an older one."""
+def _take_over(lock: BinaryIO, result: Path) -> bool:
+    """Return whether no transfer runs. One that has written its result is about to end: it is an older one.
+
+    Its result is never that of the transfer that is asked for.
+    """
+    until = time.monotonic() + _END_S
     while not _take(lock):
-        if not result.exists() or time.monotonic() > until:
+        if time.monotonic() > until:
+            result.unlink(missing_ok=True)
+        if not result.exists():
             return False
         time.sleep(_LOOK_S / 10)
     return True

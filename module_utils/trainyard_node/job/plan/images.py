@@ -22,10 +22,10 @@ from typing import Any
 
 from ....trainyard.findings.visible import one_line
 from ....trainyard.job.run import containers
-from ...cluster.node import fingerprint
+from ...cluster.node_identity import fingerprint
 from ...machine import as_user, commands
 from ...machine.tree import Outcome
-from ..run.container import program_environment
+from ..run.ranks.container import program_environment
 from .module_search import LACKS
 
 Request = Mapping[str, Any]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ....trainyard.findings.findings import Finding
-from ....trainyard.job.plan import imports as rules
+from ....trainyard.job.plan.imports import finding, imported
 from ...machine import as_user
 from ...machine.as_user import JobError
 from .module_search import LACKS
@@ -74,7 +74,7 @@ def missing(node_plan: dict[str, Any], user: str, run: dict[str, list[str]]) -> 
 def findings(node_plan: dict[str, Any], lacking: Sequence[str]) -> list[Finding]:
     """Return the finding for what the job's script imports and its Python does not find."""
     python = shutil.which(node_plan["program"], path=node_plan["program_path"]) or ""
-    found = rules.finding(node_plan["host"], node_plan["entry"]["script"], lacking, python, node_plan["venv"])
+    found = finding(node_plan["host"], node_plan["entry"]["script"], lacking, python, node_plan["venv"])
     return [found] if lacking else []
 
 
@@ -86,10 +86,10 @@ def _missing(
     parts = [part for name in names for part in accumulate(name.replace(":", ".").split("."), "{}.{}".format)]
     run, imports = {}, []
     for python, modules in searched.items():
-        imported = names if python == of_script else []
-        printed = _printed(python, [modules, folder, imported], user, environment, entry) if modules or imported else ()
+        chosen = names if python == of_script else []
+        printed = _printed(python, [modules, folder, chosen], user, environment, entry) if modules or chosen else ()
         run[python] = [name for name in modules if f"run {name}" in printed]
-        if imported:
+        if chosen:
             imports = [part for part in dict.fromkeys(parts) if f"import {part}" in printed]
     return run, imports
 
@@ -103,7 +103,7 @@ def _imports(entry: dict[str, Any]) -> tuple[str, list[str]]:
         if not script.is_file():
             return "", []
         with script.open(encoding="utf-8") as file:
-            return str(script.parent), rules.imported(file.read(MAX_BYTES))
+            return str(script.parent), imported(file.read(MAX_BYTES))
     except (OSError, ValueError):
         return "", []
 

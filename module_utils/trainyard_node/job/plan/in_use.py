@@ -12,28 +12,30 @@ from pathlib import Path
 
 from ....trainyard.hardware.device_processes import NAME_BYTES, SERVICES
 from ...slurm import set_aside
-from ..run import device_holders, job, processes
+from ..run import job
+from ..run.evidence import device_holders
+from ..run.ranks import process_table
 
 # k3s and RKE2 include a kubelet.
 _KUBELETS = ("kubelet", "k3s-server", "k3s-agent", "rke2")
 _MAX_USES = 8
 
 
-def holders(services: Collection[str], proc: Path = Path(processes.PROC)) -> dict[int, str]:
+def holders(services: Collection[str], proc: Path = Path(process_table.PROC)) -> dict[int, str]:
     """Return the programs that have an NVIDIA GPU open, by process id; `services` are programs that do not count."""
     ignored = {name[:NAME_BYTES] for name in (*SERVICES, *services)}
     found = {}
-    for pid in processes.pids(proc):
+    for pid in process_table.pids(proc):
         # A process may end meanwhile.
         with contextlib.suppress(OSError):
             if device_holders.opened(pid, device_holders.NVIDIA, proc):
-                found[pid] = processes.name(pid, proc)
+                found[pid] = process_table.name(pid, proc)
     return {pid: name for pid, name in found.items() if name and name not in ignored}
 
 
-def has_kubelet(proc: Path = Path(processes.PROC)) -> bool:
+def has_kubelet(proc: Path = Path(process_table.PROC)) -> bool:
     """Return whether this node runs a kubelet."""
-    return any(processes.name(pid, proc) in _KUBELETS for pid in processes.pids(proc))
+    return any(process_table.name(pid, proc) in _KUBELETS for pid in process_table.pids(proc))
 
 
 def read_uses(jobs: Path, services: Collection[str]) -> tuple[list[str], str]:

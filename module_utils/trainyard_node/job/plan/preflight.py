@@ -14,19 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.cluster.ssh_options import CONNECT_TIMEOUT_S
 from ....trainyard.findings.findings import Finding
 from ....trainyard.job.plan import busy_devices
 from ...cluster.ssh_logins import reach
 from ...machine import as_user, open_folders, users
 from ...machine.as_user import JobError
 from ...machine.tree import open_file
-from ..run import device_holders, folders, port_holder
+from ..run.evidence import device_holders, port_holder
+from ..run.ranks import folders
 from . import imports, tickets
 
 NodePlan = dict[str, Any]
 BUSY = busy_devices.CHECK
-# A first packet that is lost is sent again after 1 s, a second one after 2 s more.
-CONNECT_TIMEOUT_S = 10
 # Each login goes to another node, so no server's limit on new connections is met.
 SSH_PARALLEL = 32
 # By launcher: the framework that brings what starts the ranks, and from which release on.
@@ -42,8 +42,8 @@ MAX_PROGRAM, PROGRAMS_S = 1 << 30, 60.0
 
 
 def _other_jobs(node_plan: NodePlan) -> list[Path]:
-    jobs = Path(node_plan["job_dir"]).parent
-    return [folder for folder in folders.of_jobs(jobs) if folder.name != node_plan["job_id"]]
+    jobs = folders.of_jobs(folders.jobs_of(node_plan["job_dir"]))
+    return [folder for folder in jobs if folders.id_of(folder) != node_plan["job_id"]]
 
 
 def port_findings(node_plan: NodePlan) -> list[Finding]:
@@ -53,7 +53,7 @@ def port_findings(node_plan: NodePlan) -> list[Finding]:
     """
     address = node_plan["address" if node_plan["node_rank"] else "head_address"]
     held = as_user.in_each(_other_jobs(node_plan), folders.held_ports)
-    promised = {port: folder.name for folder, ports in held.items() for port in ports}
+    promised = {port: folders.id_of(folder) for folder, ports in held.items() for port in ports}
     findings = []
     for key, check, action in (
         ("port", "rendezvous port", "set job_port: auto, or another port, or end that process"),
@@ -230,7 +230,7 @@ def starter_findings(node_plan: NodePlan, starter: str) -> list[Finding]:
 def state_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     """Find that somebody else has made the folder of our jobs, below one in which every user may make some."""
     try:
-        place = open_folders.of_another(Path(node_plan["job_dir"]).parent, as_user.named(user).uid)
+        place = open_folders.of_another(folders.jobs_of(node_plan["job_dir"]), as_user.named(user).uid)
     except JobError:
         # A user that does not exist is a finding of path_findings.
         return []
@@ -290,8 +290,8 @@ def device_findings(node_plan: NodePlan) -> list[Finding]:
         return []
     for folder, held in as_user.in_each(_other_jobs(node_plan), folders.held_devices).items():
         if shared := sorted(set(devices).intersection(held)):
-            found[folder.name] = shared
-    queue = busy_devices.ahead(node_plan["job_id"], devices, tickets.read(Path(node_plan["job_dir"]).parent))
+            found[folders.id_of(folder)] = shared
+    queue = busy_devices.ahead(node_plan["job_id"], devices, tickets.read(folders.jobs_of(node_plan["job_dir"])))
     return busy_devices.findings(
         found,
         device_holders.described(*device_holders.lasting(devices), without=(*found, node_plan["job_id"])),
@@ -301,7 +301,7 @@ def device_findings(node_plan: NodePlan) -> list[Finding]:
 
 def busy(node_plan: NodePlan, starts: bool) -> dict[str, Any]:
     """Renew the ticket of a launch that waits for devices of this node; return `findings` on who has them."""
-    tickets.renew(Path(node_plan["job_dir"]).parent, node_plan["job_id"], list(node_plan["devices"]), starts)
+    tickets.renew(folders.jobs_of(node_plan["job_dir"]), node_plan["job_id"], list(node_plan["devices"]), starts)
     return {"findings": [finding.on(node_plan["host"]).as_dict() for finding in device_findings(node_plan)]}
 
 

@@ -19,14 +19,13 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from ....trainyard.findings.shapes import ByKind, Is, Whole, misfit
+from ....trainyard.findings.shapes import ByKind, Is, Message, Whole, misfit
 from ....trainyard.job.record import events
 from ....trainyard.job.record.events import FORMS, Event, Queue
-from ....trainyard.job.run.messages import Message
 from ...machine.json_files import read_json
 
 # Time limits of one try, in seconds: for a webhook's answer, and for a command.
@@ -34,7 +33,7 @@ ANSWER_S, COMMAND_S = 10.0, 60.0
 # At the job's end, in seconds: time for events that wait; the same once the monitor itself must end, for which systemd
 # gives 5 s; the longest pause between two tries then.
 LAST_S, STOPPED_S, LAST_PAUSE_S = 10.0, 3.0, 0.5
-# Marks commands in their environment: a restart does not end them with the ranks (processes.py).
+# Marks commands in their environment: a restart does not end them with the ranks (process_table.py).
 MARK = "TRAINYARD_EVENT"
 # The content of events.json.
 _RECEIVER = ByKind(
@@ -73,8 +72,12 @@ class Sender:
     def send_changes(self, before: Message | None, now: Message) -> None:
         """Queue the events between two states of the job (cluster.json); returns at once."""
         changes = events.changes(before, now, self._every_s)
+        self.send(events.event(each, now, time.time(), self._secrets) for each in changes)
+
+    def send(self, made: Iterable[Event]) -> None:
+        """Queue events; returns at once."""
         with self._changed:
-            for event in [events.event(each, now, time.time(), self._secrets) for each in changes]:
+            for event in made:
                 for queue, only in zip(self._queues, self._only):
                     if not only or event["event"] in only:
                         queue.add(event)

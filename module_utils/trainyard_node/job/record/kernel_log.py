@@ -10,7 +10,7 @@ import math
 import time
 from typing import Any
 
-from ....trainyard.job.run import kernel_messages
+from ....trainyard.job.run.logs import kernel_messages
 from ...machine import commands
 
 _LIMIT_S = 20

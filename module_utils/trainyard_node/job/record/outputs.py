@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from ...machine.as_user import JobError, in_folder
 from ...machine.json_files import open_regular
+from .node_plan import source_of
 
 # Upper bounds: files that are sent, files that are named because they are too large, entries that are visited.
 MAX_FILES, MAX_NAMED, MAX_VISITED = 1000, 100, 100_000
@@ -43,7 +44,7 @@ def read_outputs(job_dir: Path, patterns: Sequence[str], limit: int) -> dict[str
     left_out: list[dict[str, Any]] = []
     remaining = limit
     unmatched: list[str] = []
-    found = sorted(_found(job_dir / "source", patterns, unmatched))
+    found = sorted(_found(Path(source_of(job_dir)), patterns, unmatched))
     names = {name for _, name, _ in found}
     for size, own, path in found:
         name = _printable(own)

@@ -18,7 +18,7 @@ from ....trainyard.findings.shapes import misfit, path_inside
 from ....trainyard.job.record.secrets import Forms, forms, mask, places
 from ...machine.json_files import overwrite, read_json, write_json
 from .metrics_file import metrics_file
-from .node_plan import path as plan_path
+from .node_plan import plan_path
 
 # Bytes at the end and the beginning of a log that are masked: as much as job_log_limit_mib may collect, and as much as
 # is searched for NCCL's lines.

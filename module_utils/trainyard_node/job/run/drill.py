@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.job.drill.settings import FOLDER
-from ....trainyard.job.run import checkpoints
+from ....trainyard.job.run.measure import checkpoints
 from ...machine.as_user import JobError
-from . import processes, stacks
-from .checkpoint_poll import poll
-from .folder import read_node_plan
+from .evidence import stacks
+from .evidence.checkpoint_poll import poll
+from .job_folder import read_node_plan
+from .ranks import process_table
 
 
 def kill(job_dir: Path, every: bool) -> dict[str, Any] | None:
@@ -25,12 +26,12 @@ def kill(job_dir: Path, every: bool) -> dict[str, Any] | None:
     ranks = stacks.of_job(job_dir, node_plan)
     pids = [rank.pid for rank in ranks[-1:]]
     if every:
-        pids = processes.ranks_of_job(node_plan["job_id"], job_dir, node_plan.get("unit", ""))
+        pids = process_table.ranks_of_job(node_plan["job_id"], job_dir, node_plan.get("unit", ""))
     killed = 0
     for pid in pids:
-        started = processes.start_time(pid)
+        started = process_table.start_time(pid)
         if started is not None and pid != os.getpid():
-            processes.send(pid, started, signal.SIGKILL)
+            process_table.send(pid, started, signal.SIGKILL)
             killed += 1
     return {"ranks": [rank.rank for rank in (ranks if every else ranks[-1:])], "processes": killed}
 

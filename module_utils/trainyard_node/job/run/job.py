@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start, stop and describe a job on this node, in a systemd unit or without.
 
-The job's folder is read and written as the job's user (folder.py). The processes to end are found by units, cgroups
+The job's folder is read and written as the job's user (job_folder.py). The processes to end are found by units, cgroups
 and ids, never by files of that folder.
 """
 
@@ -20,14 +20,15 @@ from typing import Any
 
 from ....trainyard.findings.shapes import as_time
 from ....trainyard.job.plan import busy_devices
-from ....trainyard.job.record import job_id as ids
-from ....trainyard.job.run.failure import exit_text
+from ....trainyard.job.record import job_ids
+from ....trainyard.job.run.logs.failures import exit_text
 from ...machine import as_user
 from ...machine.as_user import JobError, Owner
 from ..record.secrets import forget_secrets
-from . import container, folders, processes, stop_grace, strays, units
-from . import folder as job_folder
-from .runtime import packed
+from . import folder_removal, job_folder
+from .evidence import strays
+from .packing import packed
+from .ranks import container, folders, process_table, stop_grace, units
 
 NodePlan = dict[str, Any]
 # How long a monitor may take to start on a busy node, and the pause between two checks, in seconds.
@@ -51,9 +52,9 @@ def unit_of(job_id: str) -> str:
 
 def _identity(job_dir: Path, job_id: str) -> tuple[str, str, int | None]:
     """Return what identifies a job's processes: its id, unit and user. Raises JobError for an invalid id."""
-    if not ids.is_valid(job_id):
+    if not job_ids.is_valid(job_id):
         raise JobError(f"job_id {job_id!r}: expected small letters, digits and hyphens")
-    owner = as_user.owner_of(job_dir)
+    owner = as_user.of_job(job_dir)
     return job_id, unit_of(job_id), owner.uid if owner else None
 
 
@@ -70,12 +71,12 @@ def _in_folder(job_dir: Path, without: Any, function: Callable[..., Any], *argum
 
 def running(job_dir: Path, job_id: str) -> list[int]:
     """Return the processes of a job on this node."""
-    return processes.of_job(*_identity(job_dir, job_id))
+    return process_table.of_job(*_identity(job_dir, job_id))
 
 
 def all_alive(folders: Sequence[Path]) -> list[Path]:
     """Return those of these folders of jobs whose monitor runs on this node."""
-    found = as_user.in_each(folders, processes.monitor_alive)
+    found = as_user.in_each(folders, process_table.monitor_alive)
     return [folder for folder in folders if found.get(folder)]
 
 
@@ -109,7 +110,7 @@ def start(
     """
     owner, job_id = _owner(user), node_plan["job_id"]
     unit = unit_of(job_id)
-    busy = processes.of_job(job_id, unit, owner.uid)
+    busy = process_table.of_job(job_id, unit, owner.uid)
     again = again and not busy and job_dir.is_dir()
     if again:
         as_user.in_folder(job_dir, None, job_folder.begin_again)
@@ -140,10 +141,10 @@ def _shared_devices(job_dir: Path, node_plan: NodePlan) -> str:
     devices = set(node_plan["devices"])
     if not devices or node_plan.get("busy_devices") == busy_devices.SHARE:
         return ""
-    others = [folder for folder in folders.of_jobs(job_dir.parent) if folder != job_dir]
+    others = [folder for folder in folders.of_jobs(folders.jobs_of(job_dir)) if folder != job_dir]
     for folder, held in as_user.in_each(others, folders.held_devices).items():
         if shared := sorted(devices.intersection(held)):
-            used = f"job {folder.name} has started on device {', '.join(map(str, shared))} at the same time"
+            used = f"job {folders.id_of(folder)} has started on device {', '.join(map(str, shared))} at the same time"
             return f"{used}: expected devices that nobody else uses; launch again with job_busy_devices: wait"
     return ""
 
@@ -203,12 +204,12 @@ def stop(job_dir: Path, job_id: str, removing: bool = False, grace_s: float = 0.
     wait_s, complaint = grace_s + units.MONITOR_LEAVES_S, ""
     _in_folder(job_dir, None, job_folder.end_monitor, wait_s, limit_s=wait_s + as_user.LIMIT_S)
     if has_systemd():
-        if _in_folder(job_dir, False, processes.monitor_alive):
+        if _in_folder(job_dir, False, process_table.monitor_alive):
             units.kill(job_id)
         complaint = units.stop(job_id, lambda: not removing and not running(job_dir, job_id))
-    left = processes.end(*identity) if processes.left_of_job(*identity) else []
+    left = process_table.end(*identity) if process_table.left_of_job(*identity) else []
     if left:
-        named = "; ".join(f"{pid} {processes.command_line(pid)}" for pid in left)
+        named = "; ".join(f"{pid} {process_table.command_line(pid)}" for pid in left)
         raise JobError(f"processes of {job_id} do not end: {named}. {complaint}".strip())
     _in_folder(job_dir, 0, container.remove_all)
     if not removing:
@@ -228,7 +229,7 @@ def forget_what_is_over(job_dir: Path, job_id: str) -> None:
 def remove(job_dir: Path, job_id: str) -> bool:
     """End a job on this node and remove its folder; return whether there was anything."""
     changed = stop(job_dir, job_id, removing=True)
-    return job_folder.remove(job_dir) or changed
+    return folder_removal.remove(job_dir) or changed
 
 
 def status(job_dir: Path, job_id: str) -> dict[str, Any]:
@@ -250,7 +251,7 @@ def not_ended(user: str, age_s: float) -> dict[str, Any]:
     """
     uid = as_user.named(user).uid
     found = strays.began(uid, age_s) if uid and not os.geteuid() else []
-    named = [f"{pid} {processes.command_line(pid)}" for pid in found[: strays.MAX_NAMED]]
+    named = [f"{pid} {process_table.command_line(pid)}" for pid in found[: strays.MAX_NAMED]]
     answer = {"count": len(found), "user": user, "processes": named}
     files = strays.shared_files(uid, age_s) if uid else {}
     if not files:
@@ -261,7 +262,7 @@ def not_ended(user: str, age_s: float) -> dict[str, Any]:
 
 def _lost(job_id: str, started: float) -> dict[str, Any]:
     """Return how a monitor that started at `started` ended without noting it, or that its node restarted."""
-    restarted = processes.began(1) > started
+    restarted = process_table.began(1) > started
     ended = units.journal_exit(units.journal(job_id)) if has_systemd() and not restarted else None
     return {"restarted": restarted, "how": exit_text(ended) if ended else ""}
 
@@ -280,30 +281,27 @@ def wait(job_dir: Path, seconds: float) -> None:
 def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[str, Any]]:
     """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB.
 
-    A job's id is its folder's name. `of_schedulers` are folders of a scheduler's jobs, whose hosts may share one.
+    A job's id is its folder's name. `of_schedulers` are patterns of a scheduler's jobs, whose hosts may share a folder.
     """
-    # Late, as only this question needs it.
-    from ....trainyard.slurm.allocation import HOST
-
-    places = [place for folder in of_schedulers for place in Path("/").glob(str(folder)[1:].replace(HOST, "*"))]
-    theirs = [folder for folder in places if ids.is_valid(folder.name)]
-    ours = list(folders.of_jobs(jobs))
+    places = [place for folder in of_schedulers for place in Path("/").glob(str(folder)[1:])]
+    theirs = [folder for folder in places if job_ids.is_valid(folders.id_of(folder))]
+    ours = folders.of_jobs(jobs)
     found = {**as_user.in_each(theirs, folders.record_of_scheduler), **as_user.in_each(ours, folders.record)}
     damaged = {
         folder: {"written": folder.lstat().st_mtime, "size": 0, "alive": True}
         for folder in ours
-        if folder not in found and running(folder, folder.name)
+        if folder not in found and running(folder, folders.id_of(folder))
     }
-    known_ids = {folder.name for folder in (*found, *damaged)}
-    for job_id in processes.in_units() - known_ids if has_systemd() else ():
+    known_ids = {folders.id_of(folder) for folder in (*found, *damaged)}
+    for job_id in process_table.in_units() - known_ids if has_systemd() else ():
         # A job that has renamed its folder, or has it below another trainyard_state.
         damaged[jobs / job_id] = {"written": time.time(), "size": 0, "alive": True}
     return [
         {
-            "job_id": folder.name,
+            "job_id": folders.id_of(folder),
             "job_dir": str(folder),
             "age_s": max(0.0, time.time() - as_time(known["written"])),
-            "running": known["alive"] or bool(running(folder, folder.name)),
+            "running": known["alive"] or bool(running(folder, folders.id_of(folder))),
             "size_mib": known["size"] >> 20,
         }
         for folder, known in {**found, **damaged}.items()

@@ -10,9 +10,10 @@ from typing import Any
 
 from ....trainyard.findings.visible import one_line
 from ....trainyard.job.record.secrets import mask_text
-from ....trainyard.job.run.answers import MAX_JOURNAL
+from ....trainyard.job.run.wire.answers import MAX_JOURNAL
 from ...machine import as_user, commands
-from . import folder, units
+from . import job_folder
+from .ranks import units
 
 # Upper bounds: characters of a line, seconds.
 _MAX_LINE, _LIMIT_S = 1000, 20
@@ -46,5 +47,5 @@ def _matches(unit: str) -> list[str]:
 
 def mask_lines(job_dir: Path, lines: Sequence[str]) -> list[str]:
     """Return lines with the job's secrets masked."""
-    hidden = folder.known_secrets(job_dir)
+    hidden = job_folder.known_secrets(job_dir)
     return [mask_text(line, hidden) for line in lines]

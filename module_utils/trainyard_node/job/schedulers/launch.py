@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
-import random
-import secrets
+import json
 import tarfile
 import time
 from collections.abc import Callable, Mapping
@@ -17,29 +16,26 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipimport import zipimporter
 
-from ....trainyard.cluster.ports import draw_ports
 from ....trainyard.cluster.unreachable import reason
 from ....trainyard.findings import state_format
 from ....trainyard.findings.findings import Finding, render
 from ....trainyard.job import schedulers
-from ....trainyard.job.file import packages
-from ....trainyard.job.file.given_environment import node_environment
+from ....trainyard.job.file import event_receivers, job_packages
 from ....trainyard.job.file.job import Job
-from ....trainyard.job.placement.placement import Member
-from ....trainyard.job.plan import images, imports
-from ....trainyard.job.plan import spare_places as spares
+from ....trainyard.job.placement.members import Host, joined
+from ....trainyard.job.plan import image_transfer, images, spares
 from ....trainyard.job.plan.plan import JobPlan, node_plans
 from ....trainyard.job.plan.preflight import join
+from ....trainyard.job.run.lead import leader
 from ....trainyard.job.schedulers import own_program
 from ....trainyard.job.schedulers.records import Source, Where
-from ...machine.json_files import read_object
+from . import private_file
 
 Answer = dict[str, Any]
 Show = Callable[[str], None]
 Ask = Callable[..., Mapping[str, Answer]]
-_PORTS = 8
-_DRAWN = random.SystemRandom()
 START_S = 180.0
 WITHOUT = "{count} {findings}: the job starts without such hosts, as it has spares."
 NO_JOB = "{count} {findings}: the job cannot run on the hosts of its allocation, and nothing was started."
@@ -57,37 +53,48 @@ class Request:
     where: Where
     mpi_prefix: str
     archive: bytes
-    # The file with the values of job_secret_env, or "".
+    # The file with the secrets (private_file.py), or "".
     secrets: str = ""
+    # The working folder of a pod's ranks where the image or a volume has the code.
+    code_dir: str = ""
 
     @classmethod
-    def read(cls, folder: Path) -> Request:
-        """Read it beside the program."""
-        given = read_object(folder / "request.json")
+    def read(cls, program: str) -> Request:
+        """Read it in the program."""
+        packed = zipimporter(program)
+        given = json.loads(packed.get_data("request.json"))
         # The plan is made now, which may be days after the job was submitted.
         where = replace(Where(**given["where"]), created=time.strftime("%Y-%m-%dT%H:%M:%S%z"))
-        archive = (folder / "source.tar.gz").read_bytes()
-        return cls(given["job"], where, given["mpi_prefix"], archive, given.get("secrets", ""))
+        # A pod has it as a volume.
+        volume = given.get("archive")
+        archive = Path(volume).read_bytes() if volume else packed.get_data("source.tar.gz")
+        private, code_dir = given.get("secrets", ""), given.get("code_dir", "")
+        return cls(given["job"], where, given["mpi_prefix"], archive, private, code_dir)
 
-    def secret_env(self) -> dict[str, str]:
-        """Return the values of job_secret_env. Raises CannotRunError without their file."""
-        found = read_object(self.secrets) if self.secrets else {}
-        if self.secrets and set(found) != set(self.job.get("job_secret_env") or ()):
+    def parsed(self) -> Job:
+        """Return the job with what its file of secrets has. Raises CannotRunError without that file."""
+        job, findings = schedulers.parse({**self.job, "job_scheduler": "ssh"})
+        if job is None:
+            raise CannotRunError(render(findings, NO_JOB))
+        private = private_file.read(self.secrets)
+        if set(private["secret_env"]) != set(job.secret_env) or (job.tls and not private["secret_files"]):
             raise CannotRunError(f"{self.secrets} lacks values of job_secret_env: launch the job again")
-        return {name: str(value) for name, value in found.items()}
+        events = private_file.content(private, private_file.EVENTS)
+        receivers = tuple(event_receivers.shown(events.get("receivers", ())))
+        return replace(job, events=replace(job.events, receivers=receivers))
 
     @cached_property
     def source(self) -> Source:
-        """Return the packed source folder."""
+        """Return the packed source folder, without files where the ranks have it already."""
+        if not self.archive:
+            return Source(None)
         with tarfile.open(fileobj=io.BytesIO(self.archive), mode="r:*") as archive:
             return Source([member.name for member in archive if not member.isdir()], self.archive)
 
 
 def begin(request: Request, addresses: Mapping[str, str], ask: Ask, again: bool, show: Show) -> JobPlan:
     """Plan, check and start the job on hosts by their addresses; return its plan. Raises CannotRunError."""
-    job, findings = schedulers.parse({**request.job, "job_scheduler": "ssh"})
-    if job is None:
-        raise CannotRunError(render(findings, NO_JOB))
+    job = request.parsed()
     plan, checked = _checked(request, job, addresses, ask)
     if not checked and plan is not None and _bring_image(request, job, plan, ask, show):
         plan, checked = _checked(request, images.brought(job), addresses, ask)
@@ -95,8 +102,7 @@ def begin(request: Request, addresses: Mapping[str, str], ask: Ask, again: bool,
     if excluded:
         show(render(checked, WITHOUT))
         rest = {host: address for host, address in addresses.items() if host not in excluded}
-        fewer = replace(job, restarts=replace(job.restarts, spares=job.restarts.spares - len(excluded)))
-        plan, checked = _checked(request, fewer, rest, ask)
+        plan, checked = _checked(request, spares.fewer(job, excluded), rest, ask)
     if checked or plan is None:
         raise CannotRunError(render(checked, NO_JOB))
     _start(request, plan, ask, again)
@@ -110,65 +116,38 @@ def _checked(
     source = request.source
     arguments = {
         "venv": job.venv or None,
-        "packages": list(packages.names(job.packages)),
+        "packages": list(job_packages.names(job.packages)),
         "user": request.where.user,
         "mpi_prefix": request.mpi_prefix,
-        "image": images.request(job, source.files, _imported(job, source)),
+        "image": images.request(job, source.files, source.imported(job.command)),
     }
     answers = ask("probe", dict.fromkeys(addresses, arguments))
-    members, findings = _members(request, addresses, answers)
+    hosts = (Host(host, address, request.where.node_env.get(host)) for host, address in addresses.items())
+    facts = {host: answer["node"] for host, answer in answers.items() if "node" in answer}
+    members, findings = joined(hosts, facts, answers)
     made, planned = schedulers.plan(job, members, source, request.where)
     plan = made if isinstance(made, JobPlan) else None
     if plan is None:
         return None, [*findings, *planned]
     starts = own_program.interpreter(job.command, source)
-    parts = plan.node_plans(source.files or [], _imported(job, source), starts)
-    there = {host: part for host, part in parts.items() if "node" in answers[host]}
-    asked = {host: {"node_plan": part, **arguments} for host, part in there.items()}
+    parts = plan.node_plans(source.files or [], source.imported(job.command), starts)
+    asked = {host: {"node_plan": part, **arguments} for host, part in parts.items() if host in facts}
     return plan, join([*findings, *planned], ask("preflight", asked))
-
-
-def _imported(job: Job, source: Source) -> list[str]:
-    name = imports.script(job.command).removeprefix("./")
-    try:
-        return imports.imported(source.text(name), source.files or ()) if name in (source.files or ()) else []
-    except ValueError:
-        return []
-
-
-def _members(
-    request: Request, addresses: Mapping[str, str], answers: Mapping[str, Answer]
-) -> tuple[list[Member], list[Finding]]:
-    members, findings = [], []
-    for host, address in addresses.items():
-        env, wrong = node_environment(request.where.node_env.get(host), host)
-        findings += wrong
-        facts = answers[host].get("node")
-        if facts:
-            facts = {**facts, "free_ports": draw_ports(facts["unused_ports"], _PORTS, _DRAWN)}
-        members.append(Member(host, address, facts, {} if facts else answers[host], env))
-    return members, findings
 
 
 def _bring_image(request: Request, job: Job, plan: JobPlan, ask: Ask, show: Show) -> bool:
     """Have the hosts that lack the image bring it; return whether any did. Raises CannotRunError."""
-    facts = {node.host: dict(node.image) for node in plan.placement.everyone}
-    waiting = images.to_pull(job.image, {host: {"image": fact} for host, fact in facts.items()})
-    if not waiting:
-        return False
-    asked = images.request(job, request.source.files, _imported(job, request.source))
-    image, begins = {**(asked or {}), "auth": None, "source": "", "identity": ""}, True
-    while waiting:
-        arguments = {"image": {**image, "begin": begins}, "user": request.where.user, "wait_s": 8.0}
-        answers = ask("bring_image", {host: {**arguments, "fact": facts[host]} for host in waiting})
-        for host in waiting:
-            why = str(answers[host].get("problem") or answers[host].get("msg") or "")
-            if why:
-                raise CannotRunError(f"{host}: {job.image.reference if job.image else ''} could not be brought: {why}")
-        waiting, begins = [host for host in waiting if answers[host].get("done") is False], False
-        if waiting:
-            show(f"image: not yet on {', '.join(waiting[:4])}")
-    return True
+    asked = images.request(job, request.source.files, request.source.imported(job.command))
+
+    def ask_with_login(question: str, arguments: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Answer]:
+        # Each host reads the login of the registry itself.
+        return ask(question, {host: {**own, "secrets": request.secrets} for host, own in arguments.items()})
+
+    transfer = image_transfer.Transfer(ask_with_login, show, request.where.user, {})
+    findings = image_transfer.bring(transfer, job, plan.placement.everyone, asked or {})
+    if findings:
+        raise CannotRunError(render(findings, NO_JOB))
+    return findings is not None
 
 
 def _start(request: Request, plan: JobPlan, ask: Ask, again: bool) -> None:
@@ -181,12 +160,14 @@ def _start(request: Request, plan: JobPlan, ask: Ask, again: bool) -> None:
         "source_archive": base64.b64encode(request.archive).decode(),
         "files": made["files"],
         "user": request.where.user,
-        "token": secrets.token_urlsafe(30),
-        "secret_env": request.secret_env(),
-        "secret_files": {},
+        "secrets": request.secrets,
         "again": again,
     }
-    answers = ask("start", {host: {"node_plan": part, **shared} for host, part in node_plans(made).items()}, START_S)
+    leading = leader.hosts(made)
+    about = {"code_dir": request.code_dir, "started_once": True}
+    parts = {host: {**part, **about} for host, part in node_plans(made).items()}
+    own = {host: {"node_plan": part, "leads": host in leading} for host, part in parts.items()}
+    answers = ask("start", {host: {**shared, **each} for host, each in own.items()}, START_S)
     failed = {host: answer for host, answer in answers.items() if "known" not in answer}
     if failed:
         job = {"job_id": made["job_id"], "job_dir": made["job_dir"]}

@@ -1,64 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the hosts of an allocation meet: each connects to the first one, which asks all of them the agent's questions.
 
-The connections are those of monitors (connections.py) with the token of this run. Only the first host asks; a question
-runs in a process of its own, as over ssh, and its answer has the same bounds.
+The connections are those of monitors (connections.py) with the token of this run. Only the first host asks; an answer
+has the same bounds as over ssh.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ....trainyard.job.run.answers import checked
-from ....trainyard.slurm.allocation import on_host
-from ..run import connections
-from ..run.connections import Connection, Server
+from ....trainyard.job.record.folder_layout import on_host
+from ....trainyard.job.run.wire.answers import checked
+from ..run.monitor import connections
+from ..run.monitor.connections import Connection, Server
+from .answering import LATE_S
 
 Answer = dict[str, Any]
 Arguments = Mapping[str, Mapping[str, Any]]
-# How long the hosts of an allocation may take to join, a host waits between two attempts, and an answer may be late.
-JOIN_S, RETRY_S, LATE_S = 120.0, 0.5, 10.0
-
-
-async def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answer:
-    """Answer a question of the agent here, in a process of its own."""
-    argv = [sys.executable, "-IS", sys.argv[0], "answer", question, f"{limit_s:g}"]
-    asked = await asyncio.create_subprocess_exec(
-        *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=connections.MAX_MESSAGE
-    )
-    try:
-        printed, _ = await asyncio.wait_for(asked.communicate(json.dumps(arguments).encode()), limit_s + LATE_S)
-        found = json.loads(printed)
-    except asyncio.TimeoutError:
-        asked.kill()
-        return {"failed": True, "msg": f"no answer within {limit_s:g} s"}
-    except ValueError:
-        return {"failed": True, "msg": f"the agent ended with status {asked.returncode}"}
-    return found if isinstance(found, dict) else {"failed": True, "msg": "an answer that is none"}
+# Answers a question with arguments within a time limit, on this host.
+Here = Callable[[str, Mapping[str, Any], float], Awaitable[Answer]]
+# How long the hosts of an allocation may take to join, and a host waits between two attempts.
+JOIN_S, RETRY_S = 120.0, 0.1
 
 
 class First:
     """The first host's side. Use it within a running loop; `ask` is called from another thread."""
 
-    def __init__(self, host: str, others: tuple[str, ...], token: str) -> None:
-        """Take this host, the others, and the token of the run."""
-        self._host, self._others = host, others
+    def __init__(self, host: str, others: tuple[str, ...], token: str, here: Here) -> None:
+        """Take this host, the others, the token of the run, and what answers questions here."""
+        self._host, self._others, self._here = host, others, here
         self._loop = asyncio.get_running_loop()
         self._awaited: dict[tuple[str, int], asyncio.Future[Answer]] = {}
         self._number = 0
         self._server = Server(token, others, self._receive, ())
 
     async def open(self, address: str, port: int) -> None:
-        """Accept the others, and wait until all are there, or JOIN_S."""
+        """Accept the others."""
         if self._others:
             await self._server.open(address, port)
-        deadline = time.monotonic() + JOIN_S
-        while len(self._server.connections) < len(self._others) and time.monotonic() < deadline:
+
+    async def meet(self, needed: int = 0, patience_s: float = 0.0) -> None:
+        """Wait until all others are there, or JOIN_S; `patience_s` for as many hosts as are `needed`."""
+        began, count = time.monotonic(), len(self._others)
+        while (there := len(self._server.connections)) < count:
+            if time.monotonic() - began > max(JOIN_S, 0.0 if there + 1 >= needed else patience_s):
+                break
             await asyncio.sleep(0.05)
 
     def addresses(self) -> dict[str, str]:
@@ -76,7 +65,7 @@ class First:
     async def _ask_one(self, host: str, question: str, arguments: Mapping[str, Any], limit_s: float) -> Answer:
         arguments = on_host(arguments, host)
         if host == self._host:
-            return checked(question, await answer(question, arguments, limit_s), host)
+            return checked(question, await self._here(question, arguments, limit_s), host)
         there = self._server.connections.get(host)
         if there is None:
             return {"unreachable": True, "msg": f"did not join the others within {JOIN_S:.0f} s"}
@@ -111,17 +100,17 @@ class First:
 class Other:
     """Another host's side: it answers until it is told how it goes on."""
 
-    def __init__(self, host: str, token: str) -> None:
-        """Take this host and the token of the run."""
-        self.host, self._token = host, token
+    def __init__(self, host: str, token: str, here: Here) -> None:
+        """Take this host, the token of the run, and what answers questions here."""
+        self.host, self._token, self._here = host, token, here
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         # When the connection to the first host ended, on the monotonic clock.
         self.lost_s: float | None = None
 
-    async def attend(self, address: str, port: int) -> Answer:
+    async def attend(self, address: str, port: int, patience_s: float = 0.0) -> Answer:
         """Join the first host; return what it says in the end, {} if it was lost before. Raises OSError without it."""
-        deadline = time.monotonic() + JOIN_S
+        deadline = time.monotonic() + max(JOIN_S, patience_s)
         while True:
             try:
                 made = await connections.connect(self._token, self.host, (address, port), self._receive, self._closed)
@@ -147,6 +136,6 @@ class Other:
             self._told.set_result(message)
 
     async def _answer(self, connection: Connection, message: Answer) -> None:
-        found = await answer(str(message["question"]), message["arguments"], float(message["limit_s"]))
+        found = await self._here(str(message["question"]), message["arguments"], float(message["limit_s"]))
         if connection.open:
             connection.send({"asked": message["asked"], "answer": found})

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.findings.shapes import TIME, misfit
-from ....trainyard.job.run.progress import clock
-from ....trainyard.slurm import state as slurm_state
+from ....trainyard.job.run.logs.progress import clock
+from ....trainyard.slurm import allocation, slurm_state
 from ...machine import as_user
-from ...machine.json_files import write_json
-from ...slurm.commands import SlurmError, call, hosts_of, show, wait_until_ended
+from ...slurm.slurm_commands import SlurmError, call, show, wait_until_ended
+from . import private_file
 
 # Time for a job to end, in seconds: Slurm sends SIGKILL KillWait (30 s) after SIGTERM.
 _PATIENCE_S = 90
@@ -31,7 +31,7 @@ def submit(script: str, user: str, secrets: Mapping[str, Any]) -> str:
     """
     owner = as_user.named(user)
     for path, content in secrets.items():
-        as_user.run(owner, _write_private, path, content)
+        as_user.run(owner, private_file.write, path, content)
     try:
         output = call(["sbatch", "--parsable"], user, script)
     except SlurmError as error:
@@ -40,11 +40,6 @@ def submit(script: str, user: str, secrets: Mapping[str, Any]) -> str:
         raise SlurmError(f"Slurm rejects the job: {error}") from error
     # `42`, or `42;cluster` where there are several.
     return output.strip().splitlines()[-1].split(";")[0]
-
-
-def _write_private(path: str, content: Mapping[str, str]) -> None:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content, 0o600)
 
 
 def forget(path: str, user: str) -> None:
@@ -106,7 +101,7 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
     state = slurm_state.read_state(reported) if job else "lost"
     pending, runs = state == "pending", state == "running"
     started, ended = _seconds(job.get("StartTime", "")), _seconds(job.get("EndTime", ""))
-    reason, restarts = job.get("Reason", ""), job.get("Restarts") or "0"
+    reason, restarts, nodes = job.get("Reason", ""), job.get("Restarts") or "0", job.get("NodeList", "")
     elapsed = 0.0
     if started and not pending:
         elapsed = max(0.0, (ended if ended and not runs else time.time()) - started)
@@ -120,7 +115,7 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
         "started": None if pending else started,
         "finished": None if pending or runs else ended,
         "elapsed_s": round(elapsed, 2),
-        "hosts": hosts_of(job.get("NodeList", "")),
+        "hosts": [] if nodes in ("", "(null)", "None assigned") else allocation.expand(nodes),
         "requeued": int(restarts) if restarts.isdigit() else 0,
         "line": f"{clock(elapsed)}   {line}" if line else "",
     }
@@ -141,7 +136,7 @@ def ask_hosts(
     def ask(host: str) -> str:
         own = arguments[host]
         where = [f"--jobid={engine_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--quiet"]
-        program = ["python3", "-IS", f"{own['job_dir']}/program.zip", "answer", question, f"{limit_s:g}"]
+        program = ["python3", "-IS", f"{own['job_dir']}/trainyard.pyz", "answer", question, f"{limit_s:g}"]
         try:
             return call(["srun", *where, *program], user, json.dumps(own), limit_s + _STEP_S)
         except SlurmError as error:

@@ -117,14 +117,6 @@ CASES = {
             "have another host in place of one of the two (job_hosts)": of_fourth_host,
         },
     ),
-    "a state folder that hosts share": lambda _: (
-        World().having(shared="/home", given={"state_dir": "/home/train/state"}),
-        {
-            "set trainyard_state to a local folder, such as /var/tmp/trainyard-train": of_world(
-                given={"state_dir": "/srv/trainyard-train"}
-            )
-        },
-    ),
     "checkpoints that a spare does not see": lambda _: (
         World(3, spares=1, max_restarts=1, checkpoints="/data/saved").having(shared="/shared", warned=True),
         {

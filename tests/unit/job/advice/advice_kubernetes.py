@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from advice_readers import AS_WRITTEN, together
-from ansible.module_utils.trainyard.job.schedulers.kubernetes import findings
-from ansible.module_utils.trainyard.job.schedulers.kubernetes.scheduler import MAX_SOURCE
-from ansible.module_utils.trainyard_controller.kubernetes_cluster import ClusterError
+from ansible.module_utils.trainyard.job.schedulers.kubernetes import kubernetes_findings
+from ansible.module_utils.trainyard.job.schedulers.kubernetes.manifests import MAX_CONFIGMAP
+from ansible.module_utils.trainyard_controller.job.schedulers.kubernetes_cluster import ClusterError
 from launch_world import World
 
 WITHOUT_OPERATOR = "job_kubernetes.resource: Job, which needs no operator"
@@ -22,12 +22,12 @@ class Cluster:
     def __init__(self, kubeconfig, context, namespace):
         self.namespace = namespace or "default"
         if kubeconfig == "missing":
-            raise ClusterError(findings.no_configuration("no kubeconfig"))
+            raise ClusterError(kubernetes_findings.no_configuration("no kubeconfig"))
         if context == "down":
-            raise ClusterError(findings.unreachable(self.server, "no route to host"))
+            raise ClusterError(kubernetes_findings.unreachable(self.server, "no route to host"))
         for status in (kubeconfig, namespace):
             if status.isdigit():
-                raise ClusterError(findings.api_error(int(status), "", "asking for its version"))
+                raise ClusterError(kubernetes_findings.api_error(int(status), "", "asking for its version"))
 
     def version(self):
         return "1.37"
@@ -50,7 +50,7 @@ def pods(options=None, **job):
 
 
 def sized(world):
-    return world.having(files={"train.py": "", "data": os.urandom(MAX_SOURCE).hex()})
+    return world.having(files={"train.py": "", "data": os.urandom(MAX_CONFIGMAP).hex()})
 
 
 def own(**options):
@@ -116,13 +116,6 @@ CASES = {
     },
     # The variables of the job.
     "no number of pods": lambda _: (pods(nodes=None), {"set job_nodes": {"nodes": 2}}),
-    "several ranks of a direct launch": lambda _: (
-        pods(launcher="direct", ranks_per_node=2),
-        {
-            "set job_ranks_per_node: 1 and a larger job_nodes": {"ranks_per_node": 1, "nodes": 4},
-            "use a Job with job_launcher: torchrun, which starts several ranks in a pod": AS_WRITTEN,
-        },
-    ),
     "several ranks in a pod of MindSpore": lambda _: (
         pods(launcher="mindspore", ranks_per_node=2),
         {"set job_ranks_per_node: 1 and a larger job_nodes": {"ranks_per_node": 1, "nodes": 4}},
@@ -165,10 +158,6 @@ CASES = {
         pods({"tls_secret": "tls"}, launcher="mindspore", tls=True, packages=["mindspore"]),
         {"leave out job_tls": {"tls": None}, "job_kubernetes.tls_secret": own(tls_secret=None)},
     ),
-    "a plain Job that restarts": lambda _: (
-        pods(launcher="torchrun", max_restarts=1),
-        {"leave job_max_restarts out": AS_WRITTEN},
-    ),
     "no claim for recovery": lambda _: (
         pods(**RECOVERY),
         {"set job_kubernetes.recovery_claim": own(recovery_claim="records"), "leave job_recovery out": AS_WRITTEN},
@@ -178,7 +167,7 @@ CASES = {
         {"leave job_recovery_path out; use the claim job_kubernetes.recovery_claim": AS_WRITTEN},
     ),
     "a network of hosts": lambda _: (
-        pods(network="eth1"),
+        pods(network="eth1", launcher="mpirun"),
         {
             "leave job_network out; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env": {
                 "network": None,
@@ -187,7 +176,7 @@ CASES = {
         },
     ),
     "folders of hosts": lambda _: (
-        pods(data=["/data"]),
+        pods(data=["/data"], launcher="mpirun"),
         {
             "leave job_data out; mount the data with job_kubernetes.volumes": together(
                 {"data": None}, own(volumes=[{"path": "/data", "claim": "data"}])
@@ -223,8 +212,8 @@ CASES = {
     ),
     "a wrong value": lambda _: (pods({"cpu": "many"}), {"correct job_kubernetes.cpu": own(cpu="4")}),
     "a launcher of another resource": lambda _: (
-        pods({"resource": "Job"}, launcher="mpirun"),
-        {"set job_launcher: torchrun": AS_WRITTEN, "job_kubernetes.resource: MPIJob": own(resource="MPIJob")},
+        pods({"resource": "MPIJob"}, launcher="torchrun"),
+        {"set job_launcher: mpirun": AS_WRITTEN, "job_kubernetes.resource: Job": own(resource="Job")},
     ),
 }
 

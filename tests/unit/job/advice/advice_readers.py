@@ -62,30 +62,3 @@ def together(*changes):
 def of_job(world, **changes):
     follow(world, "", changes)
     return world
-
-
-class Check:
-    """A rule and its values, which readers change by `now`."""
-
-    def __init__(self, rule, **values):
-        self.rule, self.values = rule, values
-
-    def launch(self, _):
-        """Return the findings."""
-        return [*self.rule(**self.values)]
-
-
-def now(**changes):
-    """Give values of a check; dictionaries change single entries."""
-
-    def change(check):
-        for name, value in changes.items():
-            old = check.values.get(name)
-            check.values[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
-
-    return change
-
-
-def role_input(findings_of, **settings):
-    """Return the check of the input of a role by a rule that takes all settings."""
-    return Check(lambda **given: findings_of(given), **settings)

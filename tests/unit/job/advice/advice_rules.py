@@ -50,8 +50,3 @@ def overriding(part, **filled):
 def overrides(*parts, **filled):
     """Return parts of an advice with nvidia_stack_overrides, each followed as it is written."""
     return {part: overriding(part, **filled) for part in parts}
-
-
-def correct(what, **values):
-    """Return the advice to correct a variable, and the change that does it."""
-    return {f"correct {what}": put(**values)}

@@ -8,7 +8,7 @@ from advice_kubernetes import pods
 from advice_readers import AS_WRITTEN, of_job
 from advice_slurm import images, slurm
 from ansible.module_utils.trainyard.job.schedulers.ssh import MAX_SOURCE
-from ansible.module_utils.trainyard_controller import source_folder
+from ansible.module_utils.trainyard_controller.job import source_folder
 from launch_world import World
 from test_images import ARCHIVE
 
@@ -142,7 +142,7 @@ CASES = {
         {"write job_scheduler: slurm and job_launcher: torchrun": AS_WRITTEN},
     ),
     "a launcher that Kubernetes does not have": lambda _: (
-        images(pods(launcher="oneflow", image=ARCHIVE, namespace=None).having(groups={"compute": ["n1", "n2"]})),
-        {"choose one of these": {"launcher": "torchrun"}, "job_scheduler: ssh": AS_WRITTEN},
+        images(pods(launcher="rank_table", image=ARCHIVE, namespace=None).having(groups={"compute": ["n1", "n2"]})),
+        {"choose one of these": {"launcher": "torchrun"}},
     ),
 }

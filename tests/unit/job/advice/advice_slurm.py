@@ -50,10 +50,6 @@ def changed(world, *changes):
     return world
 
 
-def with_mindspore(facts, _):
-    return {**facts, "packages": {"mindspore": "2.10.0"}}
-
-
 def images(world):
     return world.having(answers=lambda facts, about: {**facts, "image": about["image"] and FACT})
 
@@ -80,14 +76,7 @@ CASES = {
     ),
     "secrets with Slurm": lambda _: (
         slurm(secret_env=["TOKEN"]),
-        {
-            "set job_folder to a folder that all nodes share": {"folder": "/shared"},
-            "let the program read them from a file of the user": {"secret_env": None},
-        },
-    ),
-    "TLS with Slurm": lambda _: (
-        slurm(launcher="mindspore", tls=True, packages=["mindspore"]).having(answers=with_mindspore),
-        {"leave job_tls out": AS_WRITTEN, "use job_scheduler: ssh": AS_WRITTEN},
+        {"set job_folder to a folder that all nodes share": {"folder": "/shared"}},
     ),
     "a large folder with Slurm": lambda _: (
         slurm().having(files={"train.py": "", "data": os.urandom(MAX_SOURCE).hex()}),

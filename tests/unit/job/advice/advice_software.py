@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from advice_readers import AS_WRITTEN, USE_DIRECT, have, of_job, of_world, together
-from ansible.module_utils.trainyard_node.job.plan import images as node_images
-from ansible.module_utils.trainyard_node.job.plan import preflight
-from ansible.module_utils.trainyard_node.job.run import health_gate
+from ansible.module_utils.trainyard_node.job.plan import images, preflight
+from ansible.module_utils.trainyard_node.job.run.evidence import health_gate
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from job_samples import VENV
 from launch_world import ME, NOBODY, World, alone, environment, on
@@ -64,7 +63,7 @@ def memory(node_plan, text):
 
 def identified(_, image, __, ___):
     """Return what a node finds of an image in a file."""
-    problem = node_images.identify({**image, "runtimes": []}, {"runtime": "podman", "runtimes": {}})[2]
+    problem = images.identify({**image, "runtimes": []}, {"runtime": "podman", "runtimes": {}})[2]
     return {"problems": [problem] if problem else []}
 
 

@@ -8,9 +8,9 @@ import pwd
 import sys
 
 from ansible.module_utils.trainyard.findings.findings import Finding
-from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller.job import planning
 from ansible.module_utils.trainyard_node.job.plan import preflight
-from ansible.module_utils.trainyard_node.job.run import health_gate
+from ansible.module_utils.trainyard_node.job.run.evidence import health_gate
 from job_cluster import free_port
 from job_samples import job_file, make_plan, make_request, node_facts
 from rank_table_samples import MPI, server, table_job, table_of

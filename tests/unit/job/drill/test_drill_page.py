@@ -2,16 +2,16 @@
 
 import html
 
-from ansible.module_utils.trainyard.job.drill import result
+from ansible.module_utils.trainyard.job.drill import drill_result
 from ansible.module_utils.trainyard.report import drill_page
-from ansible.module_utils.trainyard_controller import pages
+from ansible.module_utils.trainyard_controller.runs import pages
 from drill_samples import PLAN, checkpoint, drill, losses, runs
 
 JOB = {**PLAN, "job_name": "mine", "world_size": 2, "launcher": "torchrun", "nodes": [{"host": "n1"}, {"host": "n2"}]}
 
 
 def made(of_runs):
-    return result.of_runs(drill(), JOB, of_runs)
+    return drill_result.of_runs(drill(), JOB, of_runs)
 
 
 def test_the_text_of_a_healthy_job_is_short():
@@ -52,7 +52,7 @@ def test_an_equal_reason_of_several_faults_is_one_line():
 
 
 def test_the_page_has_each_check_after_each_fault_and_the_losses_of_all_runs():
-    content = drill_page.content(made(runs()), JOB, runs())
+    content = drill_page.drill_content(made(runs()), JOB, runs())
     assert content["head"] == ["check", "stopped and launched again", "a rank killed", "a node's processes killed"]
     assert [len(check["cells"]) for check in content["checks"]] == [3] * 5
     # A killed rank is no signal.
@@ -66,7 +66,7 @@ def test_a_drill_without_losses_has_no_curve():
     silent = runs()
     for each in silent:
         each["points"] = [{"step": point["step"]} for point in each["points"]]
-    content = drill_page.content(made(silent), JOB, silent)
+    content = drill_page.drill_content(made(silent), JOB, silent)
     assert content["curve"] is None and content["about"][1] == "no losses to compare"
 
 

@@ -4,9 +4,9 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard.job.drill import result
+from ansible.module_utils.trainyard.job.drill import drill_result
 from ansible.module_utils.trainyard.job.drill.goal import Goal
-from ansible.module_utils.trainyard_controller import drilling
+from ansible.module_utils.trainyard_controller.job import drilling
 from ansible.module_utils.trainyard_node.job.run import drill
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from drill_samples import PLAN
@@ -52,8 +52,8 @@ def test_the_newest_checkpoints_are_named_without_torn_ones(tmp_path):
 
 def test_newer_checkpoints_on_other_nodes_are_found():
     names = {"n1": ["step_8.pt"], "n2": ["step_8.pt", "step_12.pt"], "n3": ["step_4.pt"], "n4": []}
-    assert result.elsewhere(names, "n1") == {"n2": "step_12.pt"}
-    assert result.elsewhere({"n1": [], "n2": ["epoch-0003.pt"]}, "n1") == {"n2": "epoch-0003.pt"}
+    assert drill_result.elsewhere(names, "n1") == {"n2": "step_12.pt"}
+    assert drill_result.elsewhere({"n1": [], "n2": ["epoch-0003.pt"]}, "n1") == {"n2": "epoch-0003.pt"}
 
 
 class Nodes:

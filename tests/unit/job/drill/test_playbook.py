@@ -3,25 +3,16 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from ansible_run import PROJECT, run_ansible
 from job_cluster import PATIENCE_S, wait_for
+from test_interrupts import INVENTORY, play
 
 TRAIN = PROJECT / "tests/fixtures/drill"
-INVENTORY = f"""
-compute:
-  hosts: {{here: }}
-  vars:
-    ansible_connection: local
-    ansible_python_interpreter: {sys.executable}
-    trainyard_become: false
-    trainyard_user: "{{{{ lookup('ansible.builtin.pipe', 'id -un') }}}}"
-"""
 PLAYBOOK = str(Path(sys.executable).with_name("ansible-playbook"))
 
 
@@ -29,7 +20,7 @@ PLAYBOOK = str(Path(sys.executable).with_name("ansible-playbook"))
 def call(tmp_path):
     """Return the arguments of a drill of the training with one planted defect; keywords are further variables."""
     inventory = tmp_path / "inventory.yml"
-    inventory.write_text(INVENTORY)
+    inventory.write_text(INVENTORY.format(python=sys.executable))
 
     def arguments(defect="", *options, **more):
         saved = str(tmp_path / "saved")
@@ -50,10 +41,11 @@ def drilled(tmp_path):
     [file] = (tmp_path / "runs").glob("*/drill.json")
     found = json.loads(file.read_text())
     for run in found["runs"]:
-        assert processes.of_job(run["job_id"]) == []
+        assert process_table.of_job(run["job_id"]) == []
     return found, (file.parent / "drill.html").read_text()
 
 
+@pytest.mark.long
 def test_a_healthy_job_survives_and_nothing_is_left(call, tmp_path):
     done = run_ansible(*call())
     done.expect(0, "Run 5 of 5", "survives: yes, a killed node costs", "data order continues pass")
@@ -86,17 +78,10 @@ def test_check_shows_the_plan_of_the_first_run(call, tmp_path):
     assert [path.name for path in tmp_path.glob("saved*")] == []
 
 
+@pytest.mark.long
 def test_an_interrupted_drill_ends_its_job_and_removes_its_checkpoints(call, tmp_path):
-    env = {
-        **os.environ,
-        "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"),
-        "ANSIBLE_NOCOLOR": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-    screen = tmp_path / "screen"
-    with screen.open("w") as output:
-        files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-        command = subprocess.Popen(call(), cwd=PROJECT, env=env, **files, start_new_session=True)
+    screen, arguments = tmp_path / "screen", call()
+    command = play("playbooks/drill.yml", arguments[3], screen, json.loads(arguments[5]))
     try:
         wait_for(lambda: "loss " in screen.read_text(), "a step of the first run")
         os.killpg(command.pid, signal.SIGINT)
@@ -105,5 +90,5 @@ def test_an_interrupted_drill_ends_its_job_and_removes_its_checkpoints(call, tmp
         command.kill()
     assert "the drill has ended its job and removed its checkpoints" in screen.read_text()
     runs = list((tmp_path / "runs").glob("*/summary.json"))
-    assert runs and not any(processes.of_job(run.parent.name) for run in runs)
+    assert runs and not any(process_table.of_job(run.parent.name) for run in runs)
     assert [path.name for path in tmp_path.glob("saved*")] == []

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from ansible.module_utils.trainyard.job.drill import checks, result, series
+from ansible.module_utils.trainyard.job.drill import checks, drill_result, series
 from drill_samples import PLAN, SIGNAL, checkpoint, drill, killed, losses, run, runs, saving
 
 LAST = {**checkpoint(0), "name": "last.pt", "step": None}
@@ -11,7 +11,7 @@ AS_RANKS_ENDED = "it was written as the ranks ended"
 
 
 def found(of_runs, **settings):
-    return result.of_runs(drill(**settings), PLAN, of_runs)
+    return drill_result.of_runs(drill(**settings), PLAN, of_runs)
 
 
 def states(of_runs):
@@ -227,7 +227,7 @@ def test_a_program_that_prints_no_loss_leaves_two_checks_open():
 def test_the_job_file_is_reminded_of_restarts():
     assert not any("job_max_restarts" in note for note in found(runs())["notes"])
     none = dataclasses.replace(drill(), restarts=0)
-    assert any("job_max_restarts" in note for note in result.of_runs(none, PLAN, runs())["notes"])
+    assert any("job_max_restarts" in note for note in drill_result.of_runs(none, PLAN, runs())["notes"])
 
 
 @pytest.mark.parametrize(
@@ -239,13 +239,13 @@ def test_the_job_file_is_reminded_of_restarts():
     ],
 )
 def test_an_undisturbed_run_without_usable_steps_is_a_finding(points, why, part):
-    [finding] = result.unusable(run("undisturbed", points, why=why), drill())
+    [finding] = drill_result.unusable(run("undisturbed", points, why=why), drill())
     assert part in finding.found and finding.action
 
 
 def test_an_undisturbed_run_that_fails_is_a_finding_of_the_job():
     failed = run("undisturbed", losses(1, 9) + losses(8, 20), restarts=[{"reason": "rank 0 on n1: exit code 1"}])
-    [finding] = result.unusable(failed, drill())
+    [finding] = drill_result.unusable(failed, drill())
     assert finding.found == "mine-undisturbed failed by itself: rank 0 on n1: exit code 1"
 
 

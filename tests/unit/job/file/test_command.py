@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.file import command, launcher_programs
+from ansible.module_utils.trainyard.job.file import job_command, launcher_programs
 from ansible.module_utils.trainyard.job.launchers import LAUNCHERS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -186,7 +186,7 @@ def test_shell_syntax_is_a_finding_with_the_list_to_write(words, found, written)
     follow_command(written)
     # As one text, it is a list in the same way.
     if len(words) == 1:
-        follow_command(" and job_env: ".join(filter(None, command.of_text(words[0]))))
+        follow_command(" and job_env: ".join(filter(None, job_command.of_text(words[0]))))
 
 
 def follow_command(written):
@@ -199,12 +199,7 @@ def test_a_line_of_shell_names_no_script_of_the_source():
     text = "cd sub && exec python train.py"
     make_plan(make_job(command=["bash", "-c", text]), [member(0)], files=("sub/train.py",))
     words = ["bash", "/srv/run.sh", "-c", f"/opt/{text}", "--script=x.py"]
-    assert command.scripts(words) == ["/srv/run.sh", "--script=x.py"]
-
-
-def test_a_launcher_in_a_line_of_shell_is_a_finding():
-    (finding,) = wrong(command=["torchrun --nproc-per-node 2 train.py"])
-    assert finding.found.startswith("torchrun inside job_launcher: torchrun") and finding.action.startswith(ALONE)
+    assert job_command.scripts(words) == ["/srv/run.sh", "--script=x.py"]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +218,7 @@ def test_words_that_only_look_like_shell_are_left(words):
 
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=5))
 def test_a_list_is_read_as_it_was_written(words):
-    assert [str(word) for word in yaml.safe_load(command.as_list(words))] == words
+    assert [str(word) for word in yaml.safe_load(job_command.as_list(words))] == words
 
 
 WORDS = (
@@ -234,7 +229,7 @@ pieces = st.sampled_from([*WORDS.split("|"), "$HOME", ":", "", " ", "-", "srun",
 
 @given(st.lists(pieces, min_size=1, max_size=6))
 def test_any_words_can_be_checked(words):
-    for finding in command.findings(words, "torchrun", None, 0, {}):
+    for finding in job_command.findings(words, "torchrun", None, 0, {}):
         assert finding.check == "job_command" and finding.found and finding.expected and finding.action
 
 
@@ -248,7 +243,7 @@ def test_any_words_can_be_checked(words):
     ],
 )
 def test_the_package_that_python_is_to_run_as_a_module(words, package):
-    assert command.module_of(words, ["mine/train.py", "single.py"]) == package
+    assert job_command.module_of(words, ["mine/train.py", "single.py"]) == package
 
 
 @pytest.mark.parametrize(

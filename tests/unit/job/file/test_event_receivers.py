@@ -85,11 +85,12 @@ def test_other_invalid_variables_are_findings_without_a_secret(changes, check, f
     assert briefly([finding]) == [("", check, found)] and "hunter2" not in str(finding)
 
 
-@pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
-def test_events_need_the_monitors_of_ssh(scheduler):
-    findings = wrong(scheduler=scheduler, events=ALL, metrics_folder="/var/lib/trainyard-metrics")
-    # Under Slurm monitors write metrics; what is secret about receivers has no way to them.
-    assert [each.check for each in findings] == ["job_events", "job_metrics_folder"][: 1 + (scheduler == "kubernetes")]
+def test_events_need_monitors():
+    given = {"events": ALL, "metrics_folder": "/var/lib/trainyard-metrics"}
+    for scheduler in ("slurm", "kubernetes"):
+        assert make_job(scheduler=scheduler, **given).events.receivers
+    findings = wrong(scheduler="kubernetes", launcher="mpirun", **given)
+    assert [each.check for each in findings] == ["job_events", "job_metrics_folder"]
     assert all(each.expected.startswith("job_scheduler: ssh") for each in findings)
     assert "hunter2" not in str(findings)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.file import specification as jobs
+from ansible.module_utils.trainyard.job.file import specification
 from ansible.module_utils.trainyard.job.file.given_environment import RANK_VARIABLES, node_environment
 from ansible.module_utils.trainyard.job.file.job import Hang, Job
 from ansible.module_utils.trainyard.job.file.values import parse_devices
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
-from ansible.module_utils.trainyard.job.run.hang import DEFAULT_PAUSE
-from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
+from ansible.module_utils.trainyard.job.run.logs.hang import DEFAULT_PAUSE
+from ansible.module_utils.trainyard.job.run.logs.progress import DEFAULT_PATTERN
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import VENV, briefly, job_file, make_job, wrong
@@ -225,13 +225,13 @@ def test_any_node_environment_gives_variables_or_findings(value, host):
 
 @given(st.lists(st.text(max_size=30)))
 def test_every_unknown_variable_is_a_finding(names):
-    assert len(jobs.unknown_keys(names)) == len(set(names) - set(VARIABLES))
+    assert len(specification.unknown_keys(names)) == len(set(names) - set(VARIABLES))
 
 
 @pytest.mark.parametrize("path", sorted((PROJECT / "jobs").glob("*.yml")), ids=lambda path: path.stem)
 def test_each_job_file_of_the_project_is_valid(path):
     given = yaml.safe_load(path.read_text())
-    assert jobs.unknown_keys(given) == []
+    assert specification.unknown_keys(given) == []
     job, findings = schedulers.parse(given)
     assert job is not None and not findings, findings
     assert not job.source or (PROJECT / job.source).is_dir()

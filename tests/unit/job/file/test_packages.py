@@ -1,7 +1,7 @@
 """job_packages: names, and the versions that a job needs."""
 
 import pytest
-from ansible.module_utils.trainyard.job.file.packages import fits, names
+from ansible.module_utils.trainyard.job.file.job_packages import fits, names
 from job_samples import VENV, make_job, member, planned, wrong
 
 

@@ -12,8 +12,8 @@ import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file import start_scripts
 from ansible.module_utils.trainyard.job.plan import log_names
-from ansible.module_utils.trainyard.job.run.restart_rules import evidence
-from ansible.module_utils.trainyard_node.job.run import execute, processes, start_script
+from ansible.module_utils.trainyard.job.run.decide.restart_rules import evidence
+from ansible.module_utils.trainyard_node.job.run.ranks import execute, process_table, start_script
 from job_cluster import PATIENCE_S, Cluster, packed_runtime, wait_for
 from job_samples import make_job, make_plan, member, packed
 
@@ -74,7 +74,7 @@ def rank(tmp_path):
     (tmp_path / "job0").mkdir()
     yield make
     for each in made:
-        processes.end(each.job_id, grace_s=0.0)
+        process_table.end(each.job_id, grace_s=0.0)
         each.process.wait()
 
 
@@ -137,6 +137,25 @@ def test_a_script_whose_processes_had_all_ended_before_it_has_not_succeeded(rank
     job = rank("bash", "-c", "no-such-python train.py > train.log 2>&1 & while [ -d /proc/$! ]; do :; done")
     assert job.status() == 1
     assert f"append {ADVICE} to it" in job.text()
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_a_process_that_ends_before_a_busy_node_looks_has_its_status(rank, status):
+    """It ends after the script, so its status is known; the rank does not run meanwhile."""
+    until = "until [ -e $TRAINYARD_JOB_DIR/%s ]; do sleep 0.01; done"
+    pids = "echo $$ $BASHPID > $TRAINYARD_JOB_DIR/pids"
+    job = rank("bash", "-c", f"({pids}; {until % 'go'}; exit {status}) & {until % 'end'}")
+    pids = job.job_dir / "pids"
+    script, process = wait_for(lambda: pids.exists() and pids.read_text().split(), "its process")
+    job.process.send_signal(signal.SIGSTOP)
+    # The kernel lets it take a status before it stops.
+    wait_for(lambda: process_table.stopped(job.process.pid), "its stop")
+    (job.job_dir / "end").touch()
+    wait_for(lambda: process_table.state(script) == "Z", "the end of the script")
+    job.go()
+    wait_for(lambda: process_table.state(process) == "Z", "the end of its process")
+    job.process.send_signal(signal.SIGCONT)
+    assert job.status() == status
 
 
 @pytest.mark.parametrize(
@@ -226,18 +245,13 @@ def test_scripts_that_do_not_wait_for_the_background(text, nothing):
     assert start_scripts.waits_for_nothing(text) is nothing
 
 
-def test_a_script_that_leaves_nothing_says_nothing(rank):
-    job = rank("sh", "-c", "echo done")
-    assert (job.status(), job.text()) == (0, "done\n")
-
-
 def test_a_helper_beside_the_training_does_not_keep_the_rank(rank):
     """As `nvidia-smi dmon > gpu.log &` does, before a training in the foreground."""
     busy = "import time\nwhile time.process_time() < 1.5: pass"
     job = rank("bash", "-c", f"sleep 1000 & python -c '{busy}'")
     assert job.status() == 0
     assert "the training has ended; ending what ran beside it: sleep 1000" in job.text()
-    assert processes.of_job(job.job_id) == []
+    assert process_table.of_job(job.job_id) == []
 
 
 def test_a_helper_that_the_script_ends_itself_is_no_failure(rank):
@@ -253,14 +267,6 @@ def test_processes_that_a_script_left_get_sigterm_with_the_rank(rank):
     job.process.send_signal(signal.SIGTERM)
     assert job.status() == -signal.SIGTERM
     assert job.text().endswith("saved\n")
-
-
-def test_pytest_as_the_command_of_a_rank(rank, tmp_path):
-    source = tmp_path / "job0" / "test_it.py"
-    source.write_text("def test_it():\n    print('it ran')\n")
-    job = rank(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-s", "-v", str(source))
-    assert job.status() == 0
-    assert "it ran" in job.text() and "1 passed" in job.text()
 
 
 @pytest.mark.parametrize(
@@ -289,18 +295,6 @@ def test_start_scripts_are_recognized(commands, is_one, tmp_path, monkeypatch):
 def test_helpers_beside_a_training_are_recognized(began, cpu, ended_cpu, helper):
     left = [{"began": began, "cpu": cpu}]
     assert start_script.only_helpers(left, ended_cpu, began=0.0, now=100.0) is helper
-
-
-def test_a_job_whose_program_is_missing_says_so(tmp_path):
-    """The line is in a file of the working folder, which stays on the node."""
-    with Cluster(tmp_path / "cluster", ["wait"]) as job:
-        spec = job.head.spec
-        spec["processes"][0]["argv"] = ["bash", "-c", "no-such-python train.py > train.log 2>&1 & wait $!"]
-        (job.head.dir / "node_plan.json").write_text(json.dumps(spec))
-        job.head.start()
-        failure = job.over()["failure"]
-        assert failure["exit_code"] == 127 and "no-such-python: command not found" in failure["error"]
-        job.all_ended()
 
 
 def test_a_job_lasts_as_long_as_what_its_script_left(tmp_path):

@@ -12,15 +12,16 @@ import time
 import job_tls
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
-from ansible.module_utils.trainyard_controller import job_certificates, tls_authority
+from ansible.module_utils.trainyard.job.file import mindspore_tls
+from ansible.module_utils.trainyard_controller.cluster import tls_authority
+from ansible.module_utils.trainyard_controller.job import job_certificates
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from tls_site import PASSWORDS, Site
 
-DAY = tls.DAY_S
+DAY = mindspore_tls.DAY_S
 JOB = "digits-20261120-101500"
 
 
@@ -82,7 +83,7 @@ def test_a_job_gets_certificates_that_mindspore_can_use(call, tmp_path):
     assert len(set(made["env"].values())) == 2 and min(map(len, made["env"].values())) >= 32
     authority = x509.load_pem_x509_certificate(content(made, "tls/ca.pem"))
     own = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
-    for role, variable in tls.PASSWORD_VARIABLES.items():
+    for role, variable in mindspore_tls.PASSWORD_VARIABLES.items():
         bundle = pkcs12.load_pkcs12(content(made, f"tls/{role}.p12"), made["env"][variable].encode())
         certificate = bundle.cert.certificate
         assert bundle.additional_certs == []
@@ -102,7 +103,7 @@ def test_a_job_gets_certificates_that_mindspore_can_use(call, tmp_path):
     files = {"server_cert_path": "server.p12", "client_cert_path": "client.p12", "ca_cert_path": "ca.pem"}
     assert json.loads(content(made, "tls/config.json")) == {
         **{key: f"/state/jobs/{JOB}/tls/{name}" for key, name in {**files, "crl_path": "crl.pem"}.items()},
-        "cipher_list": ":".join(tls.DEFAULT_CIPHERS),
+        "cipher_list": ":".join(mindspore_tls.DEFAULT_CIPHERS),
         "cert_expire_warning_time_in_day": 7,
     }
 
@@ -132,7 +133,7 @@ def test_two_first_launches_at_once_have_one_authority(tmp_path, monkeypatch):
 
     def launch(job):
         result, params = {"env": {}, "files": {}}, params_of(tmp_path / "tls_ca", job_id=job)
-        return job_certificates.make(params, False, result), result["files"][tls.AUTHORITY]
+        return job_certificates.make(params, False, result), result["files"][mindspore_tls.AUTHORITY]
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         (found, one), (also, other) = pool.map(launch, ["a-20261120-101500", "b-20261120-101500"])
@@ -204,9 +205,9 @@ def test_an_authority_that_expires(call, tmp_path, monkeypatch, left_days, state
     call()
     path, result = tmp_path / "tls_ca", call(True)
     end = x509.load_pem_x509_certificate((path / "ca.pem").read_bytes()).not_valid_after_utc.timestamp()
-    expired = f"the jobs' authority {path}/ca.pem expired on {tls.day(end)}"
+    expired = f"the jobs' authority {path}/ca.pem expired on {mindspore_tls.day(end)}"
     assert found(result) == ([("tls", expired)] if state == "expired" else [])
-    soon = f"the jobs' authority {path}/ca.pem expires on {tls.day(end)}, 19 days from now"
+    soon = f"the jobs' authority {path}/ca.pem expires on {mindspore_tls.day(end)}, 19 days from now"
     assert [text.partition(". ")[0] for text in result["soon"]] == ([soon] if state == "soon" else [])
     if state == "expired":
         assert call()["files"] == {}
@@ -272,14 +273,21 @@ def test_keys_on_a_curve_are_taken_as_mindspore_2_10_took_them(hand_in, site, cu
 
 def test_ciphers_are_the_requested_ones_or_those_that_mindspore_knows(call):
     # By OpenSSL all of them are ciphers, and none is one that needs a key both sides have.
-    known = subprocess.run(["openssl", "ciphers", ":".join(tls.CIPHERS)], capture_output=True, text=True, check=True)
-    assert set(tls.CIPHERS) <= set(known.stdout.strip().split(":"))
-    assert len(tls.CIPHERS) == 9 and set(tls.CIPHERS) - set(tls.DEFAULT_CIPHERS) == {"ECDHE-PSK-CHACHA20-POLY1305"}
+    known = subprocess.run(
+        ["openssl", "ciphers", ":".join(mindspore_tls.CIPHERS)], capture_output=True, text=True, check=True
+    )
+    assert set(mindspore_tls.CIPHERS) <= set(known.stdout.strip().split(":"))
+    assert len(mindspore_tls.CIPHERS) == 9 and set(mindspore_tls.CIPHERS) - set(mindspore_tls.DEFAULT_CIPHERS) == {
+        "ECDHE-PSK-CHACHA20-POLY1305"
+    }
     made = call(ciphers=["ECDHE-ECDSA-AES256-CCM"])
     assert json.loads(content(made, "tls/config.json"))["cipher_list"] == "ECDHE-ECDSA-AES256-CCM"
-    (finding,) = tls.cipher_findings(["DHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"])
+    (finding,) = mindspore_tls.cipher_findings(["DHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"])
     assert (finding.check, finding.found) == ("job_tls_ciphers", "DHE-RSA-AES128-GCM-SHA256")
-    assert tls.cipher_findings([])[0].found == "no cipher" and tls.cipher_findings(tls.DEFAULT_CIPHERS) == []
+    assert (
+        mindspore_tls.cipher_findings([])[0].found == "no cipher"
+        and mindspore_tls.cipher_findings(mindspore_tls.DEFAULT_CIPHERS) == []
+    )
 
 
 def test_a_revocation_list_may_be_left_out(hand_in):

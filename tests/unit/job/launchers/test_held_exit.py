@@ -6,7 +6,7 @@ import time
 import pytest
 from ansible.module_utils.trainyard.job.launchers import held_exit
 from ansible.module_utils.trainyard.job.launchers.held_exit import hold_exit
-from ansible.module_utils.trainyard.job.run import failure
+from ansible.module_utils.trainyard.job.run.logs import failures
 from job_samples import make_job, make_plan, member
 
 OPEN_MPI = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
@@ -14,7 +14,7 @@ OPEN_MPI = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
 
 def begun(folder, status):
     """Start a script whose rank has ended with this status."""
-    lines = f"RANK=3\nstatus={status}\n{hold_exit(make_job(), str(folder), '$RANK')}exit $status\n"
+    lines = f"here={folder}\nRANK=3\nstatus={status}\n{hold_exit(make_job(), '$RANK')}exit $status\n"
     return subprocess.Popen(["sh", "-c", lines], stderr=subprocess.PIPE, text=True)
 
 
@@ -62,10 +62,10 @@ def test_the_rank_that_failed_first_is_waited_for():
     """The script prints what it knows of the failure before it holds its exit back."""
     first = "trainyard: rank 1 ended with status 1\n"
     then = "trainyard: rank 0 ended with status 1\ntrainyard: rank 0 holds its exit back\n"
-    assert not failure.holds_exit(first + then)
+    assert not failures.holds_exit(first + then)
     log = f"{first}{then}trainyard: rank 1 error: ValueError: x\ntrainyard: rank 1 holds its exit back\n"
-    assert failure.holds_exit(log)
-    assert not failure.holds_exit(f"{log}--- started again, attempt 2 ---\n")
-    assert not failure.holds_exit("trainyard: rank 1 holds its exit back\n")
+    assert failures.holds_exit(log)
+    assert not failures.holds_exit(f"{log}--- started again, attempt 2 ---\n")
+    assert not failures.holds_exit("trainyard: rank 1 holds its exit back\n")
     # Somebody ended it.
-    assert failure.holds_exit("trainyard: rank 1 ended with status 143\ntrainyard: rank 1 holds its exit back\n")
+    assert failures.holds_exit("trainyard: rank 1 ended with status 143\ntrainyard: rank 1 holds its exit back\n")

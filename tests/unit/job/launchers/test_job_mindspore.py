@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
-from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.launchers import LAUNCHERS
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import VENV, briefly, captured_member, make_job, make_plan, member, planned, processes, wrong
-
-PROJECT = Path(__file__).resolve().parents[4]
+from job_samples import VENV, briefly, make_job, make_plan, member, planned, processes, wrong
 
 
 def mindspore_job(launcher="mindspore", **changes):
@@ -93,12 +87,6 @@ def test_a_path_for_the_record_is_absolute_and_of_a_job_with_recovery(given, fou
     assert (finding.check, finding.found) == ("job_recovery_path", found)
 
 
-def test_without_recovery_all_come_back_together():
-    plan = make_plan(mindspore_job(max_restarts=3), [member(0)]).as_dict()
-    assert [process["recover_after_s"] for _, process in processes(plan)] == [None, None]
-    assert not [process for _, process in processes(plan) if "MS_ENABLE_RECOVERY" in process["env"]]
-
-
 def test_recovery_is_mindspores_own_and_counts_as_restarts():
     (launcher,) = wrong(launcher="torchrun", recovery=True, max_restarts=1)
     assert (launcher.check, launcher.found) == ("job_recovery", "true with job_launcher: torchrun")
@@ -138,17 +126,6 @@ def test_msrun_is_started_once_on_each_node(nodes, slots):
         }
 
 
-def test_jobs_that_msrun_cannot_start_are_findings():
-    _, findings = planned(mindspore_job("msrun", command=["bash", "train.sh"], venv=""), [member(0)], ["train.sh"])
-    assert briefly(findings) == [
-        ("", "job_venv", "nothing"),
-        ("", "job_command", "bash, before which msrun would put python"),
-    ]
-    (finding,) = planned(mindspore_job("msrun"), [member(0, devices=4), member(1, devices=2)])[1]
-    assert briefly([finding]) == [("n1", "devices", "4 devices")]
-    assert finding.action == "set job_ranks_per_node: 2, or use job_launcher: mindspore"
-
-
 def test_msrun_came_with_a_release():
     (finding,) = planned(mindspore_job("msrun"), [member(0, packages={"mindspore": "2.2.14"})])[1]
     assert (finding.host, finding.check, finding.action) == ("n1", "job_launcher", "use job_launcher: mindspore")
@@ -176,25 +153,6 @@ def test_a_release_without_a_build_for_the_devices_is_found_before_the_start(lau
 def test_node_ids_are_ranks_where_the_release_reads_them_so(packages, node_id):
     plan = make_plan(mindspore_job(), [member(0, devices=2, packages=packages)]).as_dict()
     assert plan["nodes"][0]["processes"][2]["env"]["MS_NODE_ID"] == node_id
-
-
-def test_the_example_on_captured_gpu_machines(tmp_path):
-    text = (PROJECT / "jobs/mindspore-resnet50-gpu.yml").read_text()
-    given = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
-    short = {"job_venv": "/opt/trainyard/venvs/mindspore", "job_progress_pattern": "step: (?P<step>[0-9]+)"}
-    job, findings = schedulers.parse({**given, **short})
-    assert findings == []
-    facts = {"packages": {"mindspore": "2.2.14"}}
-    members = [captured_member(tmp_path, "gpu8_infiniband", f"gpu{at}", f"10.20.0.1{at}", **facts) for at in (1, 2)]
-    plan = make_plan(job, members, files=("mindspore/train.py",)).as_dict()
-    scheduler, first, *_ = plan["nodes"][0]["processes"]
-    assert [len(node["processes"]) for node in plan["nodes"]] == [9, 8]
-    assert (scheduler["name"], scheduler["env"]["MS_ROLE"], scheduler["ranks"]) == ("scheduler", "MS_SCHED", [])
-    last = plan["nodes"][1]["processes"][-1]["env"]
-    assert (last["MS_NODE_ID"], last["DEVICE_ID"], last["MS_WORKER_IP"]) == ("15", "7", "10.20.0.12")
-    for env in (scheduler["env"], first["env"], last):
-        assert (env["MS_WORKER_NUM"], env["MS_SCHED_HOST"], env["MS_SCHED_PORT"]) == ("16", "10.20.0.11", "29500")
-        assert env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7" and env["NCCL_SOCKET_IFNAME"] == "=bond0"
 
 
 @pytest.mark.parametrize("name", ["MS_ROLE", "MS_NODE_ID", "MS_SCHED_HOST", "MS_WORKER_IP", "MS_NODE_TIMEOUT"])

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.plan.plan import describe
-from ansible.module_utils.trainyard.job.run import failure
+from ansible.module_utils.trainyard.job.run.logs import failures
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import packed_runtime
@@ -22,7 +21,7 @@ PROJECT = Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(PROJECT / "training/oneflow"))
 from place import machines  # noqa: E402
 
-JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"
+JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500/hosts/@trainyard-host@"
 # OneFlow fails with some of these without the others.
 ITS_OWN = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK"}
 counts = st.integers(1, 8)
@@ -102,21 +101,6 @@ def test_ssh_is_tried_where_a_release_may_log_in(style, packages, tried):
     assert peers == [both if tried else [], [], []]
 
 
-def test_the_plan_for_reading_shows_by_what_a_rank_starts():
-    shown = describe(make_plan(oneflow_job(), [member(0), member(1)]).as_dict())
-    assert f"file {JOB_DIR}/oneflow_rank (0755) on every node" in shown
-    assert f'| {VENV}/bin/python -IS {JOB_DIR}/trainyard.pyz rank "$@"' in shown
-
-
-@pytest.mark.parametrize("style", ["launch", "address_list"])
-def test_a_missing_environment_and_different_numbers_of_devices_are_findings(style):
-    (finding,) = planned(oneflow_job(style), [member(0, devices=4), member(1, devices=2)])[1]
-    assert briefly([finding]) == [("n1", "devices", "4 devices")]
-    assert finding.action == "set job_ranks_per_node: 2, or use job_launcher: direct"
-    (finding,) = planned(oneflow_job(style, venv=""), [member(0)])[1]
-    assert (finding.check, finding.action) == ("job_venv", "set job_venv: oneflow, or to where it is")
-
-
 def test_oneflow_needs_ipv4():
     facts = node_facts(0)
     facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
@@ -171,5 +155,5 @@ def test_a_rank_that_fails_is_named_in_the_log_of_the_launch_module(start, comma
     status, stderr = start("sh", "-c", f"ulimit -c 0; {command}")
     assert status == (exit_code or 128 + by_signal)
     # Lines of the launch module itself name no rank.
-    cause = failure.root_cause(f"{stderr}Killing subprocess 4711\nKilling subprocess 4712\n")
+    cause = failures.root_cause(f"{stderr}Killing subprocess 4711\nKilling subprocess 4712\n")
     assert (cause["rank"], cause["exit_code"], cause["signal"]) == (3, exit_code, by_signal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job.run import failure as failures
+from ansible.module_utils.trainyard.job.run.logs import failures
 from ansible.module_utils.trainyard.report import job_text, log_end
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +70,7 @@ def test_the_user_reads_who_is_missing_and_the_end_of_its_log():
     plan = make_plan(make_job(launcher="mindspore"), [member(0), member(1)]).as_dict()
     record = {"kind": "exit", "host": "n1", "process": "scheduler", "ranks": [], "exit_code": 1, "time": 1020.0}
     failure = {**record, **failures.root_cause(captured("not-joined-scheduler"))}
-    assert failures.text(failure) == "rank 1 never joined"
+    assert failures.failure_text(failure) == "rank 1 never joined"
     end = {"state": "failed", "finished": 1020.0, "failure": failure}
     cluster = {"started": 1000.0, "elapsed_s": 20.0, "ranks_running": 2, "world_size": 2, "metrics": {}, "end": end}
     answer = {"known": True, "monitor_alive": False, "processes": [], "monitor": None, "left": 0}
@@ -82,6 +82,6 @@ def test_the_user_reads_who_is_missing_and_the_end_of_its_log():
         "  rank 1 never joined the cluster: the scheduler waited for job_join_timeout",
         "  a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "
         "scheduler on n1",
-        f"  last lines of {plan['job_dir']}/logs/worker_1.log on n2:",
+        f"  last lines of {plan['job_dir'].replace('@trainyard-host@', 'n2')}/logs/worker_1.log on n2:",
         "    | waiting",
     ]

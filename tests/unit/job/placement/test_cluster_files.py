@@ -1,7 +1,6 @@
 """The playbooks rank_table.yml and hostfile.yml: their rules, and the files that they write."""
 
 import json
-import os
 from dataclasses import asdict
 
 import pytest
@@ -10,10 +9,8 @@ from ansible.module_utils.trainyard.ascend import rank_table
 from ansible.module_utils.trainyard.findings.findings import faults
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.job.placement.hostfile import parse
-from ansible_run import PROJECT, run_ansible
 from rank_table_samples import server
 
-REPLAYS = PROJECT / "tests/fixtures/ascend"
 SETTINGS = {"devices": "auto", "network": "", "server_ip": "", "path": "/ops/table.json", "folder": True}
 HOSTFILE = {"slots": "auto", "flavor": "openmpi", "network": "", "path": "/ops/hostfile", "folder": True}
 
@@ -183,78 +180,3 @@ NO_NUMBER = "slots 'x' is no number of processes"
 )
 def test_a_hostfile_that_makes_no_inventory(text, settings, expected):
     assert [each for (each,) in found(inventory(text, **settings), "found")] == expected
-
-
-@pytest.fixture
-def run(tmp_path):
-    """Run a playbook in a folder of its own against one local host, whose devices are replays."""
-    settings = {"ansible_connection": "local", "ansible_host": "127.0.0.1", "trainyard_become": False}
-    settings["ansible_python_interpreter"] = "{{ ansible_playbook_python }}"
-    (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"compute": {"hosts": {"n1": settings}}}))
-    (tmp_path / "replay.conf").write_text("MODEL=910B3\nDEVICES=8\nCARD_CHIPS=1\n")
-    (tmp_path / "replay.running").write_text("DRIVER=24.1.0\nFIRMWARE=7.5.0\n")
-    (tmp_path / "hccn.conf").write_text("".join(f"address_{at}=192.168.{100 + at}.1\n" for at in range(8)))
-    work = tmp_path / "work"
-    work.mkdir()
-    env = {"REPLAY": str(tmp_path), "PATH": f"{REPLAYS}:{os.environ['PATH']}", "PWD": str(work)}
-
-    def play(book, *arguments):
-        argv = ["ansible-playbook", PROJECT / "playbooks" / book, "-i", tmp_path / "inventory.yml", *arguments]
-        return run_ansible(*argv, cwd=work, **env)
-
-    return play
-
-
-def in_turn(tmp_path, book, *steps):
-    """Return a playbook that calls one of the project with variables, and copies or writes files between the calls."""
-    plays = []
-    for step in steps:
-        copies = [{"ansible.builtin.copy": {"mode": "0644", **copy}} for copy in step.get("copies", ())]
-        plays += [{"hosts": "localhost", "gather_facts": False, "tasks": copies}] if copies else []
-        plays.append({"ansible.builtin.import_playbook": str(PROJECT / "playbooks" / book), "vars": step["given"]})
-    (tmp_path / "in_turn.yml").write_text(yaml.safe_dump(plays))
-    return tmp_path / "in_turn.yml"
-
-
-def test_one_command_writes_the_guides_rank_table_once(run, tmp_path):
-    path, first = tmp_path / "work/hccl_4p_4567_127.0.0.1.json", tmp_path / "first.json"
-    other = {"content": "{}", "dest": str(path)}
-    given = {"rank_table_devices": "[4,8)"}
-    checked = run("rank_table.yml", "-e", "rank_table_devices=[4,8)", "--check", "--diff")
-    checked.expect(0, '+ "device_ip": "192.168.104.1",', "would be written")
-    assert not path.exists()
-    book = in_turn(
-        tmp_path,
-        "rank_table.yml",
-        {"given": given},
-        {"given": given},
-        {"copies": [{"src": str(path), "dest": str(first)}, other], "given": given},
-    )
-    usage = f"{path} is written. To use it in a job: -e job_launcher=rank_table -e job_rank_table={path} -e"
-    done = run(book)
-    done.expect(2, usage, f"{path} is up to date", f"1 finding. 1. file found {path} is there and differs")
-    assert done.text.count(" is written.") == 1 and path.read_text() == "{}"
-    (entry,) = json.loads(first.read_text())["server_list"]
-    devices = [(each["device_id"], each["device_ip"], each["rank_id"]) for each in entry["device"]]
-    assert devices == [(str(at), f"192.168.{100 + at}.1", str(at - 4)) for at in (4, 5, 6, 7)]
-    assert entry["server_id"] == "127.0.0.1" and entry["host_nic_ip"] == "reserve"
-
-
-def test_a_hostfile_becomes_an_inventory_and_is_written_of_one(run, tmp_path):
-    hostfile, made = tmp_path / "work/hostfile", tmp_path / "work/mine.yml"
-    hostfile.write_text("node-1 slots=8\nnode-2 slots=8\n")
-    given = {"hostfile_from": "hostfile", "hostfile_path": "mine.yml"}
-    book = in_turn(
-        tmp_path,
-        "hostfile.yml",
-        {"given": given},
-        {"given": given},
-        {"given": {"hostfile_path": "spelt", "hostfile_flavor": "deepspeed"}},
-        {"given": {"hostfile_slots": 4}},
-    )
-    done = run(book)
-    done.expect(2, f"{made} is written.", f"{made} is up to date.", f"{tmp_path}/work/spelt is written.")
-    assert f"1. file found {hostfile} is there and differs" in done.text
-    assert (tmp_path / "work/spelt").read_text() == "127.0.0.1 slots=8\n"
-    hosts = {"node-1": None, "node-2": None}
-    assert yaml.safe_load(made.read_text())["compute"] == {"hosts": hosts, "vars": {"job_ranks_per_node": 8}}

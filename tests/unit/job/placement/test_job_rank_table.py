@@ -11,7 +11,7 @@ from ansible.module_utils.trainyard.ascend import rank_table
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.placement import Member
 from ansible.module_utils.trainyard.job.plan.plan import describe
-from ansible.module_utils.trainyard.job.run import progress_reader
+from ansible.module_utils.trainyard.job.run.logs import progress_reader
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import briefly, captured_member, make_job, make_plan, node_facts, planned

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
-from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller.job import planning
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import briefly, make_plan, make_request, planned, wrong

@@ -6,9 +6,9 @@ import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement import root_ranks
 from ansible.module_utils.trainyard.job.plan.plan import warnings_text
-from ansible.module_utils.trainyard.job.run.answers import checked
+from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
-from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from job_samples import make_job, member
 

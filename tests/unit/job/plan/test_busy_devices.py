@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding, UnusableError
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
-from ansible.module_utils.trainyard.job.plan import busy_devices as rules
-from ansible.module_utils.trainyard_controller import planning
-from ansible.module_utils.trainyard_controller.device_queue import DeviceQueue
+from ansible.module_utils.trainyard.job.plan import busy_devices
+from ansible.module_utils.trainyard_controller.job import planning
+from ansible.module_utils.trainyard_controller.job.device_queue import DeviceQueue
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.plan import preflight, tickets
-from ansible.module_utils.trainyard_node.job.run import device_holders, failures
-from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
+from ansible.module_utils.trainyard_node.job.run.evidence import device_holders, rank_failures
+from ansible.module_utils.trainyard_node.job.run.ranks.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.users import user_name
 from captured_tree import unfold
 from job_samples import make_request, node_facts
@@ -68,7 +68,7 @@ def test_who_holds_a_gpu_is_named_with_user_program_and_memory(node, program):
     me = user_name(os.getuid())
     node.hold(f"{other}, 129000, /usr/bin/python3", f"{ours}, 500, vllm", f"{1 << 22}, 500, elsewhere")
     (finding,) = preflight.device_findings(node.plan)
-    assert finding.check == rules.CHECK
+    assert finding.check == busy_devices.CHECK
     assert set(finding.found.split("; ")) == {
         f"process {other} (python3) of {me} holds 126 GiB of GPU 0",
         f"process {ours} (vllm) of {me} (job lost-1) holds 500 MiB of GPU 0",
@@ -110,7 +110,7 @@ def test_without_memory_on_a_gpu_a_rank_names_who_has_it(node, program, tmp_path
     node.hold(f"{other}, 129000, python3", f"{program(TRAINYARD_JOB_ID=MINE)}, 9000, python3")
     process = {"name": "rank0", "ranks": [0], "log": str(tmp_path / "rank_0.log")}
     plan = {**node.plan, "port": 29500, "world_size": 1, "rank_log": "rank_{rank}.log", "processes": [process]}
-    part = failures.Failures(tmp_path, plan, ())
+    part = rank_failures.Failures(tmp_path, plan, ())
     (tmp_path / "logs").mkdir()
     holder = f"process {other} (python3) of {user_name(os.getuid())} holds 126 GiB of GPU 0"
     for error, reason in (
@@ -124,15 +124,15 @@ def test_without_memory_on_a_gpu_a_rank_names_who_has_it(node, program, tmp_path
 
 
 def test_the_values_that_nodes_know_are_those_of_the_variable():
-    assert {rules.WAIT, rules.SHARE} < set(VARIABLES["job_busy_devices"].choices)
+    assert {busy_devices.WAIT, busy_devices.SHARE} < set(VARIABLES["job_busy_devices"].choices)
 
 
 def test_launches_that_wait_go_in_the_order_of_their_ids():
     ticket = {"devices": [0, 1], "starts": False}
-    assert rules.ahead(MINE, [0], {MINE: ticket, YOUNGER: ticket, OLDER: ticket}) == [OLDER]
-    assert rules.ahead(MINE, [2], {OLDER: ticket}) == []
+    assert busy_devices.ahead(MINE, [0], {MINE: ticket, YOUNGER: ticket, OLDER: ticket}) == [OLDER]
+    assert busy_devices.ahead(MINE, [2], {OLDER: ticket}) == []
     # One that has found its devices free starts: then nobody else does.
-    assert rules.ahead(MINE, [0], {YOUNGER: {**ticket, "starts": True}}) == [YOUNGER]
+    assert busy_devices.ahead(MINE, [0], {YOUNGER: {**ticket, "starts": True}}) == [YOUNGER]
 
 
 def test_tickets_on_a_node_count_until_nobody_renews_them(node):
@@ -146,10 +146,11 @@ def test_tickets_on_a_node_count_until_nobody_renews_them(node):
     assert found({**node.plan, "job_id": YOUNGER}) == [
         f"job {each} waits for them and is next" for each in (OLDER, MINE)
     ]
-    os.utime(node.jobs / tickets.FOLDER / OLDER, (0, 0))
-    (node.jobs / tickets.FOLDER / "x-1").write_text("{")
+    own = node.jobs / tickets.FOLDER / os.uname().nodename
+    os.utime(own / OLDER, (0, 0))
+    (own / "x-1").write_text("{")
     assert busy(MINE) == []
-    assert sorted(path.name for path in (node.jobs / tickets.FOLDER).iterdir()) == [MINE, "x-1"]
+    assert sorted(path.name for path in own.iterdir()) == [MINE, "x-1"]
 
 
 class Clock:
@@ -166,7 +167,9 @@ class Cluster:
         self.clock, self.until, self.said, self.visits, self.claims = Clock(), until, [], 0, 0
 
     def __call__(self, question, own):
-        busy = Finding(rules.CHECK, "process 7 (python3) of ann holds 126 GiB of GPU 0", "free", "wait", host="n2")
+        busy = Finding(
+            busy_devices.CHECK, "process 7 (python3) of ann holds 126 GiB of GPU 0", "free", "wait", host="n2"
+        )
         answers = {}
         for number, host in enumerate(own):
             facts = node_facts(number, devices=1, boot_id=None, container=None, npu=None, mpi=None, fingerprint="a")
@@ -204,7 +207,7 @@ def test_a_launch_waits_and_says_every_minute_whom_it_waits_for(tmp_path, monkey
 def test_a_launch_does_not_wait_longer_than_it_may_or_if_it_was_not_asked(tmp_path, monkeypatch):
     cluster = Cluster(until=150)
     made = launch(tmp_path, monkeypatch, cluster, job_busy_devices="wait", job_wait_timeout=95)
-    assert [finding.check for finding in made.findings] == ["job_wait_timeout", rules.CHECK]
+    assert [finding.check for finding in made.findings] == ["job_wait_timeout", busy_devices.CHECK]
     assert cluster.clock.now == 95
     cluster = Cluster(until=150)
     assert [each.host for each in launch(tmp_path, monkeypatch, cluster).findings] == ["n2"]
@@ -217,5 +220,5 @@ def test_a_wait_is_stopped_and_knows_nodes_that_do_not_answer(tmp_path):
     queue.clock, queue.sleep = lambda: clock.now, clock.sleep
     plans = {"n1": {"job_id": MINE, "job_dir": "/x", "host": "n1", "devices": [0], "busy_devices": "wait"}}
     with pytest.raises(UnusableError, match="was stopped"):
-        queue.wait(plans, [Finding(rules.CHECK, "x", "y", "z", host="n1")])
+        queue.wait(plans, [Finding(busy_devices.CHECK, "x", "y", "z", host="n1")])
     assert "gone" in stop[1]

@@ -4,7 +4,7 @@ import getpass
 from types import SimpleNamespace
 
 from ansible.module_utils.trainyard.job.schedulers.records import Source
-from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller.job import planning
 from ansible.module_utils.trainyard_node.job.run import job
 from ansible.module_utils.trainyard_node.machine import as_user
 

@@ -8,8 +8,8 @@ from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
 from ansible.module_utils.trainyard.job import launchers
 from ansible.module_utils.trainyard.job.placement.placement import MAX_CANDIDATES
 from ansible.module_utils.trainyard.job.plan.plan import node_plans
-from ansible.module_utils.trainyard.job.run.node_numbers import of_node
-from hypothesis import given, settings
+from ansible.module_utils.trainyard.job.run.lead.node_numbers import of_node
+from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import make_job, make_plan, member, packed, wrong
 from job_samples import planned as planned_with
@@ -48,7 +48,6 @@ def test_every_launcher_is_among_the_cases():
 
 
 @pytest.mark.parametrize("case", ALL)
-@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_without_some_nodes_the_plan_is_that_of_a_new_plan_for_the_others(case, data):
     nodes = data.draw(st.integers(1, 12))
@@ -86,7 +85,6 @@ def test_nodes_with_different_numbers_of_ranks_keep_them():
     assert [process["env"][name] for name in wanted] == ["2", "3", "0", "1", "1", "6"]
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(["910b", "a3"]), st.integers(2, 11), st.sets(st.integers(1, 10), max_size=9))
 def test_a_rank_table_is_built_again_without_the_nodes(chip, nodes, absent):
     absent = {1 + place % (nodes - 1) for place in absent}
@@ -115,7 +113,7 @@ def test_a_spare_in_a_place_is_numbered_as_the_node_was_and_is_listed_in_its_pla
     (mpirun,), files = derived(sent["n1"], [1], moved)
     assert mpirun["ranks"] == [0, 1, 2, 3, 4, 5]
     assert mpirun["argv"][mpirun["argv"].index("-H") + 1] == "10.77.0.1:2,10.77.0.3:2,10.77.0.5:2"
-    assert files["/var/lib/trainyard/jobs/digits-20261120-101500/hostfile"].splitlines() == [
+    assert files["/var/lib/trainyard/jobs/digits-20261120-101500/hosts/@trainyard-host@/hostfile"].splitlines() == [
         f"10.77.0.{number} slots=2" for number in (1, 3, 5)
     ]
     place = sent["n5"]["places"]["3"]
@@ -138,7 +136,7 @@ def test_a_spare_that_has_a_place_is_the_first_one_without_those_before():
     # n5 has the place of n2, and n1 is lost.
     (mpirun,), files = derived(spare, [0], {"10.77.0.2": "10.77.0.5", "10.77.0.1": "10.77.0.5"})
     assert (mpirun["ranks"], mpirun["env"]["MASTER_ADDR"]) == ([0, 1, 2, 3, 4, 5], "10.77.0.5")
-    assert files["/var/lib/trainyard/jobs/digits-20261120-101500/hostfile"].splitlines() == [
+    assert files["/var/lib/trainyard/jobs/digits-20261120-101500/hosts/@trainyard-host@/hostfile"].splitlines() == [
         f"10.77.0.{number} slots=2" for number in (5, 3, 4)
     ]
     # From each host that may be the first one, mpirun logs in to all others.
@@ -178,12 +176,14 @@ def test_a_users_own_variable_is_not_numbered():
     assert process["env"]["NODE_RANK"] == "x" and process["env"]["RANK"] == "1"
 
 
+MPIJOB = {"scheduler": "kubernetes", "launcher": "mpirun"}
+
+
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
         ({"min_nodes": 2}, "2 with job_max_restarts: 0"),
-        ({**FEWER, "scheduler": "kubernetes"}, "1 with job_scheduler: kubernetes, which chooses nodes itself"),
-        ({**FEWER, "scheduler": "kubernetes"}, "1 with job_scheduler: kubernetes, which chooses nodes itself"),
+        ({**FEWER, **MPIJOB}, "1 with an MPIJob, whose operator starts all ranks itself"),
         ({**FEWER, "launcher": "mindspore", "recovery": True}, "1 with job_recovery: true"),
         ({"min_nodes": -1, "max_restarts": 1}, "-1"),
         ({"min_nodes": "two", "max_restarts": 1}, "'two'"),

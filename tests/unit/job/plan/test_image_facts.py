@@ -269,6 +269,18 @@ def test_the_result_of_an_older_transfer_that_is_about_to_end_is_not_taken_for_t
     assert (answer["done"], answer["problem"]) == (True, "")
 
 
+def test_the_result_of_an_older_transfer_that_does_not_end_is_no_answer(programs, tmp_path, monkeypatch):
+    archive(tmp_path / "a.tar")
+    asked = request(tmp_path / "a.tar")
+    (programs / "broken").write_text("no space left\n")
+    assert bring(asked, read(asked))["problem"] == "no space left"
+    monkeypatch.setattr(image_transfer, "_take", lambda _: False)
+    monkeypatch.setattr(image_transfer, "_END_S", 0)
+    again = {**asked, "auth": None, "source": "", "identity": "", "begin": True}
+    answer = image_transfer.bring(again, read(asked), 0.0)
+    assert (answer["done"], answer["problem"]) == (False, "")
+
+
 def test_a_disk_without_room_for_the_archive(programs, tmp_path, monkeypatch):
     archive(tmp_path / "a.tar")
     asked = request(tmp_path / "a.tar")

@@ -53,7 +53,7 @@ def test_ranks_get_the_paths_and_the_python_of_the_image():
     container = plan["nodes"][1]["container"]
     assert (container["runtime"], container["program"], container["image"]) == ("podman", "/usr/bin/podman", ID)
     assert container["python"] == FACT["python"] and container["devices"] == []
-    assert container["mounts"] == [[plan["job_dir"], plan["job_dir"], "rw"]]
+    assert container["mounts"] == [["/var/lib/trainyard/jobs/digits-20261120-101500"] * 2 + ["rw"]]
     # The whole command line is what --check shows.
     line = next(line for line in describe(plan).splitlines() if "agent" in line)
     assert "/usr/bin/podman run --pull never --replace --network=host" in line and f" {ID} {FACT['python']} " in line

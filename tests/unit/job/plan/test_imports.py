@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.job.plan import imports as rules
-from ansible.module_utils.trainyard_controller import source_folder
+from ansible.module_utils.trainyard_controller.job import source_folder
 from ansible.module_utils.trainyard_node.job.plan import imports
 from job_samples import briefly
 

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.trainyard_node.job.plan import preflight as checks
-from ansible.module_utils.trainyard_node.job.run import health_gate, processes
+from ansible.module_utils.trainyard_node.job.run.evidence import health_gate
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import free_port
 from job_samples import briefly
@@ -37,7 +38,7 @@ def test_a_script_with_a_missing_import(spec):
 def test_busy_ports_are_named_with_the_process_that_has_them(spec):
     with socket.create_server(("127.0.0.1", spec["port"])), socket.create_server(("0.0.0.0", spec["monitor_port"])):  # noqa: S104
         findings = checks.preflight(spec, ME)
-    holder = f"by {processes.command_line(os.getpid()).split(' ')[0]} (pid {os.getpid()})"
+    holder = f"by {process_table.command_line(os.getpid()).split(' ')[0]} (pid {os.getpid()})"
     assert briefly(findings) == [
         ("", "rendezvous port", f"{spec['port']} is in use {holder}"),
         ("", "monitor port", f"{spec['monitor_port']} is in use {holder}"),
@@ -179,7 +180,7 @@ def other_job(tmp_path):
     (tmp_path / "jobs" / "half").mkdir()
     with subprocess.Popen(["sleep", "600"]) as monitor:
         write_json(folder / "node_plan.json", {"job_id": "resnet-2", "devices": [1, 2]})
-        write_json(folder / "monitor.json", {"pid": monitor.pid, "start_time": processes.start_time(monitor.pid)})
+        write_json(folder / "monitor.json", {"pid": monitor.pid, "start_time": process_table.start_time(monitor.pid)})
         yield monitor
         monitor.kill()
 

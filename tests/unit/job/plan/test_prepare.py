@@ -6,11 +6,13 @@ import re
 import tarfile
 
 import pytest
+from ansible.module_utils.trainyard.cluster.switches import topology
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.job.record import excluded_hosts
 from ansible.module_utils.trainyard.job.schedulers import ssh
-from ansible.module_utils.trainyard_controller import excluded_record, planning
-from ansible.module_utils.trainyard_controller.clock import of_visit
+from ansible.module_utils.trainyard_controller.job import planning
+from ansible.module_utils.trainyard_controller.nodes.clock import of_visit
+from ansible.module_utils.trainyard_controller.runs import excluded_record
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import job_file, make_request, node_facts
@@ -94,6 +96,15 @@ def test_a_plan_is_written_with_the_source(requested, nodes):
         assert {info.uname for info in source} == {"root"}
     assert made.plan["source_left_out"] == {"never sent": ["__pycache__/"]}
     assert made.not_sent == ""
+
+
+def test_nodes_of_a_switch_follow_one_another(requested):
+    hosts = ("n1", "n2", "n3")
+    found = topology("lldp", {"n1": ["a"], "n2": ["b"], "n3": ["a"]}, hosts)
+    for order, expected in (("topology", ["n1", "n3", "n2"]), ("inventory", [*hosts])):
+        request = requested({"job_rank_order": order}, hosts, topology=found)
+        prepared = planning.prepare(request, Nodes(*hosts))
+        assert prepared.findings == [] and [node["host"] for node in prepared.plan["nodes"]] == expected
 
 
 def test_a_link_that_leaves_the_source_is_refused_before_anything_is_sent(requested, nodes, tmp_path):

@@ -6,9 +6,9 @@ import json
 import pytest
 from ansible.module_utils.trainyard.job.plan import plan as plans
 from ansible.module_utils.trainyard.job.plan import shared_folders
-from ansible.module_utils.trainyard.job.run.answers import checked
+from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard.report import job_page
-from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller.job import planning
 from job_samples import job_file, make_job, make_plan, make_request, member, node_facts
 
 STATE = "/var/lib/trainyard/jobs"
@@ -131,29 +131,28 @@ def test_checkpoints_that_a_spare_does_not_see_are_a_warning_before_the_start(la
     assert warning["found"].endswith("/saved of n1, where rank 0 saves, is not the one of n2, n3")
 
 
-def test_a_shared_state_is_a_finding_before_anything_starts(launch):
+def test_a_shared_state_is_shown_and_no_finding(launch):
+    """Each host has its own part of a job's folder there, the witness, too."""
     shared = {STATE: "nfs home"}
     made = launch(Cluster(n1=shared, n3=shared))
-    (finding,) = made.findings
-    assert (finding.check, finding.host) == ("trainyard_state", "")
-    assert finding.found == f"n1, n3 share {STATE}"
-    assert finding.action == "set trainyard_state to a local folder, such as /var/tmp/trainyard-train"
-    # Also of containers on one machine, and with spares, which cannot help here.
-    same = {STATE: "a volume"}
-    (finding,) = launch(Cluster(**dict.fromkeys(HOSTS, same)), **SPARE).findings
-    assert finding.found == f"n1, n2, n3 share {STATE}"
-    # The witness has a folder of the job, too.
-    (finding,) = launch(Cluster(n2=shared, w=shared), job_witness="w", job_max_restarts=1).findings
-    assert finding.found == f"n2, w share {STATE}"
+    assert made.findings == [] and folders(made)["trainyard_state"] == "shared by n1, n3; local on n2"
+    assert launch(Cluster(n2=shared, w=shared), job_witness="w", job_max_restarts=1).findings == []
 
 
-def test_a_job_that_only_measures_asks_for_the_state_alone(launch):
-    shared = dict.fromkeys(("/opt/trainyard/venvs/pytorch", STATE), "nfs a")
-    made = launch(Cluster(n1=shared), asked_by="pair_check.yml")
-    assert folders(made) == {"trainyard_state": "local"}
-    assert "job_venv" in folders(launch(Cluster(n1=shared), asked_by="drill.yml"))
-    (finding,) = launch(Cluster(n1=shared, n2=shared), asked_by="pair_check.yml").findings
-    assert finding.found == f"n1, n2 share {STATE}"
+def test_ranks_of_daemons_that_ssh_starts_cannot_tell_parts_apart():
+    mpi = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
+    job = make_job(launcher="mpirun", mpi_parameters={"plm_rsh_agent": "ssh"})
+    plan = make_plan(job, [member(0, mpi=mpi), member(1, mpi=mpi)])
+    asked = shared_folders.folders(plan.job, plan.placement)
+    there = {"kernel": True, "place": "f" * 32, "token": "", "wrote": False}
+    answers = {host: {path: there for _, path in asked} for host in HOSTS[:2]}
+    (finding,) = shared_folders.judge(plan.job, plan.placement, asked, answers)[1]
+    assert (finding.check, finding.found) == ("trainyard_state", f"n1, n2 share {STATE}")
+
+
+def test_a_job_that_only_measures_asks_for_no_folder(launch):
+    assert "folders" not in launch(Cluster(), asked_by="pair_check.yml").plan
+    assert "job_venv" in folders(launch(Cluster(), asked_by="drill.yml"))
 
 
 def test_a_node_that_knows_nothing_keeps_no_job_from_starting(launch):

@@ -7,12 +7,12 @@ import pytest
 from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
 from ansible.module_utils.trainyard.job import launchers, schedulers
 from ansible.module_utils.trainyard.job.plan.plan import describe, node_plans
-from ansible.module_utils.trainyard.job.plan.spare_places import hosts
-from ansible.module_utils.trainyard.job.run.moved_addresses import file, process, text
-from ansible.module_utils.trainyard.job.run.restarts import Restarts, restart_text
+from ansible.module_utils.trainyard.job.plan.spares import hosts
+from ansible.module_utils.trainyard.job.run.decide.restarts import Restarts, restart_text
+from ansible.module_utils.trainyard.job.run.lead.moved_addresses import file, process, text
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_text import explain
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import make_job, make_plan, member, node_facts, wrong
 from job_samples import planned as planned_with
@@ -85,7 +85,6 @@ def test_every_launcher_is_among_the_cases():
 
 
 @pytest.mark.parametrize("case", ALL)
-@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_after_any_replacement_the_plan_is_that_of_a_new_plan_for_the_members(case, data):
     nodes, standing_by = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 3))
@@ -148,7 +147,6 @@ def entries(table):
     return {each["server_id"]: [(it["device_ip"], it["rank_id"]) for it in each["device"]] for each in servers}
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(["910b", "a3"]), st.integers(2, 11), st.lists(st.integers(1, 20), min_size=1, max_size=3))
 def test_a_rank_table_has_the_devices_of_a_spare_with_the_ranks_and_the_name_of_the_place(chip, nodes, lost):
     lost = [1 + place % (nodes - 1) for place in lost]
@@ -227,7 +225,7 @@ def test_a_damaged_rank_table_is_an_error(content):
 
 def test_spares_without_restarts_or_with_another_scheduler_are_found():
     assert [finding.check for finding in wrong(spares=1)] == ["job_spares"]
-    assert [finding.check for finding in wrong(**SPARE, scheduler="kubernetes")] == ["job_spares"]
+    assert [finding.check for finding in wrong(**SPARE, scheduler="kubernetes", launcher="mpirun")] == ["job_spares"]
 
 
 EXIT = {"kind": "exit", "host": "n2", "rank": 1, "process": "rank1", "exit_code": 1, "signal": None}

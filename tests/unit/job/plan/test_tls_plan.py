@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
+from ansible.module_utils.trainyard.job.file import mindspore_tls
 from job_samples import briefly, make_job, make_plan, member, wrong
 
 
@@ -17,12 +17,12 @@ from job_samples import briefly, make_job, make_plan, member, wrong
     ],
 )
 def test_messages_of_mindspore_are_explained(line, facts):
-    meaning = tls.meaning(["Traceback (most recent call last):", line, ""])
+    meaning = mindspore_tls.meaning(["Traceback (most recent call last):", line, ""])
     assert meaning.startswith("TLS: ") and all(fact in meaning for fact in facts)
 
 
 def test_other_messages_are_not_explained():
-    assert tls.meaning(["RuntimeError: out of memory", ""]) == ""
+    assert mindspore_tls.meaning(["RuntimeError: out of memory", ""]) == ""
 
 
 MINDSPORE = {"launcher": "mindspore", "packages": ["mindspore"], "venv": "/venvs/mindspore", "tls": True}

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.job.plan import log_names
 from ansible.module_utils.trainyard.job.plan.plan import describe, node_plans
-from ansible.module_utils.trainyard.job.plan.spare_places import all_hosts, hosts
-from ansible.module_utils.trainyard.job.record.runs import SavedRun
-from ansible.module_utils.trainyard.job.run.answers import checked, of_job
-from ansible.module_utils.trainyard.job.run.succession import Caller, voters, wins
+from ansible.module_utils.trainyard.job.plan.spares import all_hosts, hosts
+from ansible.module_utils.trainyard.job.record.job_runs import SavedRun
+from ansible.module_utils.trainyard.job.run.lead.succession import Caller, voters, wins
+from ansible.module_utils.trainyard.job.run.wire.answers import checked, of_job
 from ansible.module_utils.trainyard.job.schedulers import ssh
-from ansible.module_utils.trainyard_controller import cleaning, planning
-from ansible.module_utils.trainyard_controller.collecting import Request, collect
+from ansible.module_utils.trainyard_controller.job import cleaning, planning
+from ansible.module_utils.trainyard_controller.job.collecting import Request, collect
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.plan.preflight import witness_findings
-from ansible.module_utils.trainyard_node.job.run import processes, units
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table, units
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import free_port
@@ -273,7 +273,7 @@ def of_agent(tmp_path, monkeypatch):
 
     yield make
     for name in names:
-        processes.end(name, grace_s=0.0)
+        process_table.end(name, grace_s=0.0)
 
 
 def test_the_agent_starts_a_witness_and_ends_it(of_agent):

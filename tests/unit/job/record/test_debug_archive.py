@@ -13,7 +13,7 @@ from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.findings.redaction import HIDDEN, without_secrets
 from ansible.module_utils.trainyard.report import debug_archive as contents
 from ansible.module_utils.trainyard.report.debug_archive import Archive, Excerpt, json_text, log_text
-from ansible.module_utils.trainyard_controller import debug_archive
+from ansible.module_utils.trainyard_controller.job import debug_archive
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from job_samples import make_job, make_plan, member, submitted

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.record import events
-from ansible.module_utils.trainyard.job.run.answers import CLUSTER
-from ansible.module_utils.trainyard.job.run.slow_ranks import text as slow_rank_text
+from ansible.module_utils.trainyard.job.run.measure.slow_ranks import slow_rank_text
+from ansible.module_utils.trainyard.job.run.wire.answers import CLUSTER
 from hypothesis import given
 from hypothesis import strategies as st
 

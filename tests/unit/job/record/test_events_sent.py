@@ -16,9 +16,9 @@ import pytest
 from ansible.module_utils.trainyard.job.file import event_receivers
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard_node.job.record import event_sender as sender
-from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import attempt, free_port, wait_for
+from job_cluster import free_port, wait_for
 from test_events import state
 from test_monitor_spares import lose_head
 
@@ -285,7 +285,7 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(sending, tmp_
     assert pids
     for pid in pids:
         # A zombie has no start time either.
-        wait_for(lambda pid=pid: processes.start_time(pid) is None, f"the end of {pid}")
+        wait_for(lambda pid=pid: process_table.start_time(pid) is None, f"the end of {pid}")
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
@@ -339,32 +339,6 @@ def test_the_next_head_sends_the_events_from_then_on(cluster, receiver):
         node.go()
     wait_for(lambda: "ended" in receiver.kinds(), "the event of the end")
     assert receiver.kinds() == ["started", "restart", "spare", "first_step", "ended"]
-
-
-def test_a_job_sends_events_without_a_controller(cluster, receiver, tmp_path):
-    (tmp_path / "tell.py").write_text(TELL)
-    command = [sys.executable, str(tmp_path / "tell.py"), str(tmp_path / "told"), "0"]
-    job = cluster(["train"], ["train"], max_restarts=1)
-    with_receivers(job, {"url": receiver.up().url}, {"command": command}).start()
-    wait_for(lambda: receiver.kinds() == ["started"], "the start")
-    os.kill(job.nodes[1].pid("rank1"), 9)
-    wait_for(lambda: all(attempt(node, f"rank{rank}") == 1 for rank, node in enumerate(job.nodes)), "the restart")
-    for node in job.nodes:
-        node.go()
-    assert job.over()["state"] == "succeeded"
-    for node in job.nodes:
-        node.monitor.wait()
-    assert receiver.kinds() == ["started", "restart", "first_step", "ended"]
-    last = receiver.events()[-1]
-    assert (last["state"], last["metrics"]["step"], last["restarts"]) == ("succeeded", 5.0, 1)
-    heard = [json.loads(line)["event"] for line in (tmp_path / "told").read_text().splitlines()]
-    # One that was under way when the job's processes were ended is told again.
-    assert list(dict.fromkeys(heard)) == receiver.kinds()
-    assert [(each["sent"], each["lost"]) for each in job.state()["events"]] == [(4, 0), (4, 0)]
-    # The secrets are removed with the job.
-    assert not (job.head.dir / "events.json").exists()
-    for name in ("cluster.json", "monitor.json", "node_plan.json"):
-        assert "hunter2" not in (job.head.dir / name).read_text()
 
 
 def test_a_receiver_that_is_down_delays_no_end(cluster, receiver):

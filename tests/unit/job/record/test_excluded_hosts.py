@@ -6,7 +6,7 @@ import threading
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.record import excluded_hosts
-from ansible.module_utils.trainyard_controller import excluded_record
+from ansible.module_utils.trainyard_controller.runs import excluded_record
 from hypothesis import given
 from hypothesis import strategies as st
 

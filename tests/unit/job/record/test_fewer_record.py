@@ -3,9 +3,9 @@
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.plan.log_names import take_logs
 from ansible.module_utils.trainyard.job.record import events
-from ansible.module_utils.trainyard.job.run.fewer_nodes import size_text, world_sizes_text
-from ansible.module_utils.trainyard.job.run.log_lines import logs
-from ansible.module_utils.trainyard.job.run.restarts import watched_texts
+from ansible.module_utils.trainyard.job.run.decide.fewer_nodes import size_text, world_sizes_text
+from ansible.module_utils.trainyard.job.run.decide.restarts import watched_texts
+from ansible.module_utils.trainyard.job.run.logs.log_lines import logs
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_page import tiles, timeline
 from ansible.module_utils.trainyard.report.job_text import explain

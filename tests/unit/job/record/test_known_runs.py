@@ -5,7 +5,7 @@ import os
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import run_choice as known_runs
+from ansible.module_utils.trainyard_controller.job import run_choice as known_runs
 from job_samples import saved_plan, saved_record, submitted
 
 GONE = {"unreachable": True, "msg": "Failed to connect to the host via ssh: timed out"}

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 from ansible.module_utils.trainyard.job.record import secrets as known_secrets
 from ansible.module_utils.trainyard_node.job.record import secrets as log_secrets
-from ansible.module_utils.trainyard_node.job.run import folder
-from ansible.module_utils.trainyard_node.job.run.failures import Failures
-from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
+from ansible.module_utils.trainyard_node.job.run import job_folder
+from ansible.module_utils.trainyard_node.job.run.evidence.log_tail import Tail
+from ansible.module_utils.trainyard_node.job.run.evidence.rank_failures import Failures
 
 VALUE = 'p"ss/w\u00f6rd 1'
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END KEY-----"
@@ -91,9 +91,9 @@ def test_stacks_and_reports_of_a_monitor_are_masked(tmp_path, monkeypatch):
     (tmp_path / "logs" / "monitor_0.log").write_text("no room for hunter2")
     plan = {"job_id": "test-1", "processes": [], "secret_env": {"KEY": "hunter2"}}
     (tmp_path / "node_plan.json").write_text(json.dumps(plan))
-    assert folder.monitor_output(tmp_path) == "no room for *******"
-    monkeypatch.setattr(folder.stacks, "take", lambda *_, **__: ([], "main(key='hunter2')"))
-    assert folder.take_stacks(tmp_path, 1)["text"] == "main(key='*******')"
+    assert job_folder.monitor_output(tmp_path) == "no room for *******"
+    monkeypatch.setattr(job_folder.stacks, "take", lambda *_, **__: ([], "main(key='hunter2')"))
+    assert job_folder.take_stacks(tmp_path, 1)["text"] == "main(key='*******')"
     log = tmp_path / "logs" / "rank_0.log"
     log.write_text("the key is hunter2 today\n")
     assert Failures(tmp_path, {"host": "n1"}, forms("hunter2")).end_of(log) == "the key is ******* today\n"

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from ansible.module_utils.trainyard_controller import launch_record
+from ansible.module_utils.trainyard_controller.runs import launch_record
 from job_samples import packed
 
 

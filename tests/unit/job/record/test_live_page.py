@@ -3,10 +3,10 @@
 import base64
 import json
 
-from ansible.module_utils.trainyard.job.run import log_lines as following
-from ansible.module_utils.trainyard.job.run.answers import checked
-from ansible.module_utils.trainyard_controller import live_page, watching
-from ansible.module_utils.trainyard_controller.live_page import LivePage
+from ansible.module_utils.trainyard.job.run.logs import log_lines
+from ansible.module_utils.trainyard.job.run.wire.answers import checked
+from ansible.module_utils.trainyard_controller.job import live_page, watching
+from ansible.module_utils.trainyard_controller.job.live_page import LivePage
 from job_samples import make_job, make_plan, member
 from test_events import state
 from test_watch import GONE, Clock, Says, runs
@@ -91,9 +91,9 @@ def test_it_is_written_every_ten_seconds(monkeypatch):
 
 def test_jobs_that_cannot_have_a_live_page():
     job = {"engine": {"kind": "kubernetes"}}
-    (finding,) = following.too_far(job, 1, "live", "x")
+    (finding,) = log_lines.too_far(job, 1, "live", "x")
     assert (finding.check, finding.found) == ("live", "a job of kubernetes, whose nodes are not known")
     assert finding.expected == "a job whose nodes have their monitors"
     assert finding.action.startswith("leave live out; logs.yml")
-    (finding,) = following.too_far({}, 65, "live", "leave live out")
+    (finding,) = log_lines.too_far({}, 65, "live", "leave live out")
     assert (finding.found, finding.action) == ("65 nodes", "leave live out")

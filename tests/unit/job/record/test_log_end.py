@@ -1,15 +1,13 @@
 """The part of the log that is shown of a rank that failed, and an abort after the training has ended."""
 
-import json
 import signal
-import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job.run import causes
+from ansible.module_utils.trainyard.job.run.logs import causes
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard.report.log_end import telling
-from job_cluster import Cluster
+from test_restart_rules import ended
 
 ERROR = "ValueError: shard 7 has 3 columns, expected 4"
 TRACEBACK = ["Traceback (most recent call last):", '  File "/x/train.py", line 41, in <module>', "    main()", ERROR]
@@ -85,22 +83,13 @@ def test_an_abort_at_the_interpreters_exit(log, said):
     assert (said in reason) if said else reason == ""
 
 
-@pytest.mark.parametrize(("by_shell", "signal_number"), [(False, signal.SIGABRT), (True, None)])
-def test_a_rank_that_aborts_after_its_training_is_named_as_that(tmp_path, by_shell, signal_number):
-    program = "import os, sys; print('step 5/5 loss 0.2', flush=True)\n"
-    program += f"print({TERMINATED[0]!r}, file=sys.stderr, flush=True); os.abort()"
-    with Cluster(tmp_path / "cluster", ["wait"]) as job:
-        shell = ["bash", "-c", '"$0" "$@"; exit $?'] if by_shell else []
-        argv = [*shell, sys.executable, "-c", program]
-        job.head.spec["processes"][0]["argv"] = argv
-        (job.head.dir / "node_plan.json").write_text(json.dumps(job.head.spec))
-        job.head.start()
-        failure = job.over()["failure"]
-        assert failure["signal"] == signal_number
-        assert failure["reason"].startswith("it aborted as its interpreter exited, when the program had ended")
-        node = {"host": "n1", "ranks": [0], "processes": []}
-        text = job_text.cause({"nodes": [node], "failure": failure}, "/jobs/x")
-        assert text[1] == failure["reason"]
+@pytest.mark.parametrize("status", [-signal.SIGABRT, 128 + signal.SIGABRT], ids=["its own", "by a shell"])
+def test_a_rank_that_aborts_after_its_training_is_named_as_that(tmp_path, status):
+    process = {"name": "rank1", "ranks": [1], "log": str(tmp_path / "logs/rank1.log")}
+    failure = ended(tmp_path, process, f"step 5/5 loss 0.2\n{TERMINATED[0]}\n", status=status)
+    assert failure["reason"].startswith("it aborted as its interpreter exited, when the program had ended")
+    node = {"host": "n2", "ranks": [1], "processes": []}
+    assert job_text.cause({"nodes": [node], "failure": failure}, "/jobs/x")[1] == failure["reason"]
 
 
 def test_the_error_of_an_attempt_before_is_not_shown_as_that_of_the_last_one():

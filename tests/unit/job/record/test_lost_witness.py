@@ -3,10 +3,10 @@
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.run import messages
-from ansible.module_utils.trainyard.job.run.answers import CLUSTER, checked, of_job
-from ansible.module_utils.trainyard.job.run.attempt_watch import JOIN_S
-from ansible.module_utils.trainyard.job.run.head_state import cluster_state
+from ansible.module_utils.trainyard.job.run.decide.attempt_watch import JOIN_S
+from ansible.module_utils.trainyard.job.run.decide.head_state import cluster_state
+from ansible.module_utils.trainyard.job.run.wire import messages
+from ansible.module_utils.trainyard.job.run.wire.answers import CLUSTER, checked, of_job
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_text import explain
 from ansible.module_utils.trainyard_node import agent

@@ -7,7 +7,7 @@ import signal
 import stat
 from pathlib import Path
 
-from ansible.module_utils.trainyard.job.record import metrics as prometheus
+from ansible.module_utils.trainyard.job.record import prometheus
 from ansible.module_utils.trainyard_node.job.record.metrics_file import Textfile
 from ansible.module_utils.trainyard_node.job.record.secrets import forget_secrets
 from ansible.module_utils.trainyard_node.machine.json_files import read_json

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import pytest
 from actions import PROJECT
 from ansible.module_utils.trainyard.job.plan import log_names
-from ansible.module_utils.trainyard.job.run.answers import checked
-from ansible.module_utils.trainyard_controller import excluded_record, heads, reporting
-from ansible.module_utils.trainyard_controller.collecting import Request, collect
-from ansible.module_utils.trainyard_controller.live_page import LivePage
+from ansible.module_utils.trainyard.job.run.wire.answers import checked
+from ansible.module_utils.trainyard_controller.job import heads, reporting
+from ansible.module_utils.trainyard_controller.job.collecting import Request, collect
+from ansible.module_utils.trainyard_controller.job.live_page import LivePage
+from ansible.module_utils.trainyard_controller.runs import excluded_record
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_samples import make_job, make_plan, member
@@ -278,7 +279,7 @@ def test_the_line_for_people_is_that_of_the_present_head(monkeypatch, tmp_path, 
 
 def started(run_dir, plan):
     """Return what each host gets to start its part, as the action sends it; in a process that is a controller."""
-    spec = importlib.util.spec_from_file_location("job_start", PROJECT / "plugins/action/job_start.py")
+    spec = importlib.util.spec_from_file_location("job", PROJECT / "plugins/action/job.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     plugin, sent = object.__new__(module.ActionModule), {}
@@ -289,9 +290,8 @@ def started(run_dir, plan):
         return {host: {"known": True} for host in own}
 
     plugin.fan_out = lambda: SimpleNamespace(ask=ask)
-    events = {"job_events": [{"url": "https://example.org/hook"}], "job_events_secret": "", "job_events_interval": 600}
-    secret = {"secret_files": {"key": "a2V5"}, "secret_env": {"KEY": "hunter2"}}
-    plugin._start(plan, run_dir, {"user": "train", "events": events, "wait": True, **secret})
+    given = {"user": "train", "secret_files": {"key": "a2V5"}, "secret_env": {"KEY": "hunter2"}}
+    plugin._start(plan, run_dir, {"events.json": "e30="}, given)
     return sent
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard.report.next_step import next_step
-from ansible.module_utils.trainyard_controller.pages import job_page
+from ansible.module_utils.trainyard_controller.runs.pages import job_page
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "fixtures" / "reports"))
 from composed_job import summary

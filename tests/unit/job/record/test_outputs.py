@@ -4,8 +4,8 @@ import base64
 import os
 
 import pytest
-from ansible.module_utils.trainyard.job.run.answers import checked
-from ansible.module_utils.trainyard_controller.outputs import brought, write_outputs
+from ansible.module_utils.trainyard.job.run.wire.answers import checked
+from ansible.module_utils.trainyard_controller.runs.outputs import brought, write_outputs
 from ansible.module_utils.trainyard_node.job.record.outputs import read_outputs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,4 +175,5 @@ def test_a_pattern_that_leads_elsewhere_is_a_finding(pattern):
 
 
 def test_other_schedulers_have_no_outputs():
-    assert "job_outputs" in {finding.check for finding in wrong(outputs=["a"], scheduler="kubernetes")}
+    assert "job_outputs" in {each.check for each in wrong(outputs=["a"], scheduler="kubernetes", launcher="mpirun")}
+    assert make_job(outputs=["a"], scheduler="kubernetes", image="a/b:1").outputs == ("a",)

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job.run.stacks import MAX_LINES
+from ansible.module_utils.trainyard.job.run.logs.stacks import MAX_LINES
 from ansible.module_utils.trainyard.report import job_page as page
 from ansible.module_utils.trainyard.report.curves import curves, thinned
 from ansible.module_utils.trainyard.report.job_text import Story, tell
-from ansible.module_utils.trainyard.report.plot import BOTTOM, LEFT, RIGHT, TOP, nice
-from ansible.module_utils.trainyard_controller.pages import job_page
+from ansible.module_utils.trainyard.report.plot import BOTTOM, LEFT, RIGHT, TOP
+from ansible.module_utils.trainyard_controller.runs.pages import job_page
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ FAILED = {"exit_code": 3, "signal": None, "result": "exit-code"}
 
 def processes(summary):
     """Process, state and how it ended, of each row: those that need attention, and those that are folded."""
-    made = page.content(summary, [], STORY, {})
+    made = page.job_content(summary, [], STORY, {})
     rows = [(row["name"], row["state"]["state"], row["text"]) for row in made["rows"]]
     for _host, first, last, name, state, text, _after, _log in made["folded"]["rows"]:
         rows += [(name or f"rank{rank}", state, text) for rank in range(first, last + 1)]
@@ -148,7 +148,7 @@ def test_the_timeline_has_attempts_and_marks():
 
 
 def test_thousands_of_ranks_are_folded():
-    made = page.content(summary(1024, 8), [], STORY, {})
+    made = page.job_content(summary(1024, 8), [], STORY, {})
     assert made["folded"]["text"] == "8191 processes stopped by the job" and len(made["rows"]) == 1
     assert len(made["folded"]["rows"]) == 1025 and made["nodes"][0]["state"]["like"] == "fail"
 
@@ -157,30 +157,22 @@ def test_ranks_of_a_job_that_runs_are_folded():
     job = {**summary(128, 8, failed=False), "state": "running"}
     for node in job["nodes"]:
         node.update(state="running", processes=[{"name": "rank0", "ranks": node["ranks"], "log": "rank_0.log"}])
-    made = page.content(job, [], STORY, {})
+    made = page.job_content(job, [], STORY, {})
     assert (made["rows"], made["folded"]["text"]) == ([], "128 processes run")
 
 
 def test_nodes_that_need_attention_are_named_below_their_cells():
     job = summary(9)
     job["nodes"][8].update(state="unreachable", why="no route", role="n10 took its place")
-    about = [(state["word"], text) for state, text in page.content(job, [], STORY, {})["nodes_about"]]
+    about = [(state["word"], text) for state, text in page.job_content(job, [], STORY, {})["nodes_about"]]
     assert about == [("failed", "n1"), ("unreachable", "n9 (n10 took its place, no route)"), ("ended", "7")]
     for node in job["nodes"]:
         node.update(state="unreachable", why="", role="")
-    assert page.content(job, [], STORY, {})["nodes_about"][1][1] == "n2 to n9"
+    assert page.job_content(job, [], STORY, {})["nodes_about"][1][1] == "n2 to n9"
     for node in job["nodes"]:
         node["why"] = f"exit code {node['node_rank']}"
-    named = page.content(job, [], STORY, {})["nodes_about"][1][1]
+    named = page.job_content(job, [], STORY, {})["nodes_about"][1][1]
     assert named.startswith("n2 (exit code 1), n3 (exit code 2), ") and named.endswith("n7 (exit code 6), ... (2 more)")
-
-
-def test_steps_have_ticks_without_halves():
-    points = [{"elapsed_s": step / 2, "step": float(step), "loss": 1.0 / step} for step in range(1, 5)]
-    (loss,) = curves(points, None)
-    assert [text for _, text in loss.linear.x_ticks] == ["1", "2", "3", "4"]
-    (over_time,) = curves([{**point, "step": 1.0} for point in points], None)
-    assert "0.6" in [text for _, text in over_time.linear.x_ticks]
 
 
 def test_a_job_in_a_queue_has_no_empty_parts():
@@ -195,7 +187,7 @@ def test_a_job_in_a_queue_has_no_empty_parts():
 def test_a_job_that_hung_has_its_stacks_in_groups():
     job = hung(2)
     story = tell(job, "runs/x", "", [])
-    made = page.content(job, [], story, {})
+    made = page.job_content(job, [], story, {})
     odd, waiting = made["stacks"]["groups"]
     assert (odd["odd"], odd["open"], odd["size"], odd["hosts"]) == (True, True, "1 rank on 1 node", "n2")
     assert odd["frames"][0] == {"text": "load_batch (cap.py:7)", "own": True}
@@ -208,12 +200,6 @@ def test_a_job_that_hung_has_its_stacks_in_groups():
     assert "Where the ranks were" in job_page(job, [], story, {})
 
 
-def test_a_job_without_stacks_has_no_section_for_them():
-    assert "Where the ranks were" not in job_page(summary(2), [], STORY, {})
-    silent = {**hung(2), "stacks": None}
-    assert "Where the ranks were" not in job_page(silent, [], tell(silent, "runs/x", "", []), {})
-
-
 def test_stacks_of_thousands_of_ranks_fold_their_hosts():
     job = hung(1024, 8)
     # Each group that a record may have names all hosts.
@@ -222,25 +208,11 @@ def test_stacks_of_thousands_of_ranks_fold_their_hosts():
     assert "8191 ranks on 1024 nodes: n1 to n1024" in content and len(content.encode()) < 200_000
 
 
-def test_curves_are_loss_rate_and_then_others():
-    points = [{**point, "accuracy": point["step"] / 200} for point in series(200)]
-    loss, rate, accuracy = curves(points, None, [40.0])
-    assert [loss.name, rate.name, accuracy.name, loss.x_name] == ["loss", "rate", "accuracy", "step"]
-    # Breaks at the value that is no number and at the restart.
-    assert (loss.linear.lines[0].path.count("M"), len(loss.gaps), len(loss.restarts)) == (3, 1, 1)
-    assert loss.lost == "loss was not a number at step 67" and loss.logarithmic and not rate.logarithmic
-
-
 def test_steps_that_begin_again_are_drawn_over_time():
     points = [{"elapsed_s": float(n), "step": n % 3, "epoch": n // 3, "loss": 1.0} for n in range(9)]
     assert [curve.x_name for curve in curves(points, None)] == ["seconds since the start"]
     epochs = [{"elapsed_s": float(n), "epoch": n, "loss": 1.0} for n in range(9)]
     assert [curve.x_name for curve in curves(epochs, None)] == ["epoch"]
-
-
-@pytest.mark.parametrize("points", [[], [{"elapsed_s": 1.0, "step": 1.0, "loss": 2.0}], [{"loss": math.nan}] * 5])
-def test_a_job_without_a_curve_has_no_drawing(points):
-    assert "<svg" not in job_page(summary(2), points, STORY, {})
 
 
 @given(
@@ -254,14 +226,6 @@ def test_any_series_is_drawn_within_its_frame(points, restarts):
             numbers = [float(number) for number in re.findall(r"-?[\d.]+", drawing.lines[0].path)]
             assert all(LEFT - 1 <= x <= RIGHT + 1 for x in numbers[::2])
             assert all(TOP - 1 <= y <= BOTTOM + 1 for y in numbers[1::2])
-
-
-@given(st.floats(-1e90, 1e90), st.floats(-1e90, 1e90))
-def test_round_ticks_cover_the_range(one, two):
-    low, high = sorted((one, two))
-    ticks = nice(low, high)
-    assert ticks[0] <= low or math.isclose(ticks[0], low) or abs(ticks[0] - low) < 1e-9
-    assert 2 <= len(ticks) <= 8
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=500), st.integers(min_value=4, max_value=50))
@@ -298,13 +262,3 @@ def test_outputs_are_links_in_a_section_of_their_own():
 def test_a_name_that_cannot_be_shown_as_it_is_has_no_link(name):
     [row] = listed(name)["rows"]
     assert row["href"] == "" and row["name"] != name
-
-
-def test_of_thousands_of_outputs_the_first_are_links_and_a_few_are_seen():
-    found = listed(*(f"{number:05}.csv" for number in range(3000)), hosts=("n1", "n2"))
-    assert (len(found["rows"]), len(found["rows"] + found["folded"]), found["more"]) == (20, 500, 5500)
-    assert found["hosts"] and found["total"] == "6000 files, 11.7 MiB"
-
-
-def test_a_job_without_outputs_has_no_such_section():
-    assert page.outputs([], []) is None and 'id="outputs"' not in job_page(summary(2), [], STORY, {})

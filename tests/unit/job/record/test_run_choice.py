@@ -7,8 +7,9 @@ import time
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import excluded_record, reporting
-from ansible.module_utils.trainyard_controller import run_choice as known_runs
+from ansible.module_utils.trainyard_controller.job import reporting
+from ansible.module_utils.trainyard_controller.job import run_choice as known_runs
+from ansible.module_utils.trainyard_controller.runs import excluded_record
 from job_samples import make_job, make_plan, member, saved_record
 
 ME = pwd.getpwuid(os.getuid()).pw_name

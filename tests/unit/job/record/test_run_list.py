@@ -1,13 +1,11 @@
 """The list of all runs of a controller, and two jobs compared."""
 
 import json
-import re
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.report import run_list
-from ansible.module_utils.trainyard.report.curves import together
-from ansible.module_utils.trainyard_controller import run_list as runs_of_controller
+from ansible.module_utils.trainyard_controller.job import run_list as runs_of_controller
 from ansible_run import run_ansible
 from job_samples import make_job, make_plan, member, saved_plan, saved_record, saved_verification
 
@@ -52,13 +50,6 @@ def test_runs_are_selected_by_state_name_and_age_with_running_ones_first():
     assert run_list.selected(every, 1795000200.0, state="pass") == [new]
     assert run_list.selected(every, 1795000200.0, name="digits", state="failed") == [old]
     assert run_list.selected([old, new], 1795000200.0, days=150 / 86400) == [old]
-
-
-def test_the_table_has_only_columns_with_values():
-    head, row = run_list.table([run_list.verification(REPORT)]).splitlines()
-    assert head.split() == ["run", "state", "started", "(UTC)", "took", "size", "cluster"]
-    assert row.split() == ["verify-1", "pass", "2026-11-18", "11:06:40", "0:00:09", "2", "nodes", "lab"]
-    assert run_list.text([]) == "no runs"
 
 
 def test_drills_verifications_and_their_jobs_are_apart_from_jobs():
@@ -183,23 +174,6 @@ def test_what_cannot_be_compared_is_named(runs):
     assert "no setting differs" in runs_of_controller.compare_jobs(runs, ["digits-1", "digits-2"])
     content = (runs / "compare.html").read_text()
     assert content.count('<svg class="curve linear"') == 1 and "No setting differs." in content
-
-
-def test_two_runs_share_the_axes_of_a_drawing():
-    one = [{"step": float(step), "elapsed_s": step * 2.0, "loss": 2.0 / step} for step in range(1, 11)]
-    two = [{"step": float(step), "elapsed_s": step * 1.0, "loss": 4.0 / step, "rate": 5.0} for step in range(1, 21)]
-    loss, rate = together([one, two], ["a", "b"])
-    assert [(line.name, line.kind) for line in loss.linear.lines] == [("a", "main"), ("b", "second")]
-    assert (loss.name, loss.x_name, loss.label) == ("loss", "step", "loss of a and b")
-    # The first run ends where it has as many steps as the second one in its middle.
-    ends = [float(re.findall(r"[\d.]+", line.path)[-2]) for line in loss.linear.lines]
-    assert ends[0] < 500 < ends[1] and loss.logarithmic is not None
-    assert [line.name for line in rate.linear.lines] == ["b"]
-    # Without steps in one of them, both are drawn over time.
-    assert together([[{"elapsed_s": each["elapsed_s"], "loss": 1.0} for each in one], two], "ab")[0].x_name == (
-        "seconds since the start"
-    )
-    assert together([[], []], "ab") == []
 
 
 def test_the_playbook_lists_and_compares(runs):

@@ -5,10 +5,10 @@ import json
 import pytest
 from ansible.module_utils.trainyard.hardware.traffic import grown, node_traffic
 from ansible.module_utils.trainyard.job.file.specification import parse
-from ansible.module_utils.trainyard.job.run.answers import STATUS, misfit
+from ansible.module_utils.trainyard.job.run.wire.answers import STATUS, misfit
 from ansible.module_utils.trainyard.nvidia.nccl_lines import is_of_transport, read_nccl_lines
 from ansible.module_utils.trainyard.report import job_traffic
-from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard_controller.job import reporting
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import make_job

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from ansible.module_utils.trainyard_controller import heads, watching
+from ansible.module_utils.trainyard_controller.job import heads, watching
 from test_leader import CUT_OFF, FAILED, WELL, head, node
 
 CREATED = 1790000000.0

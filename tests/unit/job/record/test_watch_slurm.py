@@ -1,6 +1,6 @@
 """The watch of a job of Slurm: its nodes are asked while it runs, and Slurm before and after."""
 
-from ansible.module_utils.trainyard_controller import watching
+from ansible.module_utils.trainyard_controller.job import watching
 from test_watch import clock, known, plan
 
 __all__ = ["clock"]
@@ -11,7 +11,7 @@ def test_the_nodes_of_an_allocation_are_asked_until_they_are_over_and_then_slurm
     states = [("pending", 0), ("running", 0), ("running", 0), ("pending", 1), ("running", 1), ("succeeded", 1)]
     asked = []
 
-    class Job(watching.Slurm):
+    class Job:
         def __init__(self):
             self.plan = plan(0)
 

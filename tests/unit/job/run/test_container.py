@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 from ansible.module_utils.trainyard.job.plan import images
-from ansible.module_utils.trainyard_node.job.run import container
+from ansible.module_utils.trainyard_node.job.run.ranks import container
 from job_cluster import packed_runtime, wait_for
 
 PODMAN = """#!/bin/sh
@@ -52,6 +52,11 @@ def start(job_dir, *argv):
     return subprocess.Popen([sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "exec", str(job_dir), "rank0"])
 
 
+def log_of(job_dir):
+    log = job_dir / "log"
+    return log.read_text() if log.exists() else ""
+
+
 def calls(job_dir, first):
     lines = (job_dir / "calls").read_text().splitlines()
     return [line for line in lines if line.startswith(first)]
@@ -61,7 +66,7 @@ def calls(job_dir, first):
 def test_the_status_of_the_program_is_that_of_the_process(job_dir, status):
     command = ["sh", "-c", f'echo "$RANK $TOKEN"; exit {status}']
     assert start(job_dir, *command).wait(90) == status
-    assert (job_dir / "log").read_text() == "0 x\n"
+    assert log_of(job_dir) == "0 x\n"
     (run,) = calls(job_dir, "run ")
     assert "--name trainyard-a-rank0" in run and f"--volume {job_dir}/home:{job_dir}:rw" in run
     assert "--env PATH=/usr/bin:/bin --env RANK --env TOKEN" in run and "TOKEN=" not in run
@@ -76,7 +81,7 @@ def test_a_program_that_a_signal_ended_ends_the_process_by_it(job_dir, number):
 
 def test_a_container_is_removed_where_its_program_was_killed(job_dir):
     process = start(job_dir, "sh", "-c", "echo $$; exec sleep 300")
-    pid = int(wait_for(lambda: (job_dir / "log").exists() and (job_dir / "log").read_text(), "the program"))
+    pid = int(wait_for(lambda: log_of(job_dir), "the program"))
     os.kill(pid, signal.SIGKILL)
     assert process.wait(90) == -signal.SIGKILL
     assert calls(job_dir, "rm ") == ["rm --force --ignore --time 0 trainyard-a-rank0"]
@@ -86,7 +91,7 @@ def test_a_signal_to_the_process_reaches_the_program(job_dir):
     command = "import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3)); print('up', flush=True)"
     command += "; signal.pause()"
     process = start(job_dir, sys.executable, "-c", command)
-    wait_for(lambda: (job_dir / "log").exists() and "up" in (job_dir / "log").read_text(), "the program")
+    wait_for(lambda: "up" in log_of(job_dir), "the program")
     process.send_signal(signal.SIGUSR1)
     assert process.wait(90) == 3
 
@@ -95,8 +100,12 @@ def test_a_start_script_is_waited_for_in_the_image_where_its_python_can(job_dir)
     plan = json.loads((job_dir / "node_plan.json").read_text())
     plan["container"]["python"] = sys.executable
     (job_dir / "node_plan.json").write_text(json.dumps(plan))
-    assert start(job_dir, "sh", "-c", "(sleep 0.2; echo late) &").wait(90) == 0
-    assert "late" in (job_dir / "log").read_text()
+    script = f"(until [ -e {job_dir}/go ]; do sleep 0.01; done; echo late) &"
+    process = start(job_dir, "sh", "-c", script)
+    wait_for(lambda: "waiting for what it left running" in log_of(job_dir), "the end of the script")
+    (job_dir / "go").touch()
+    assert process.wait(90) == 0
+    assert "late" in log_of(job_dir)
     assert f"IMAGE {sys.executable} -IS {job_dir}/trainyard.pyz script sh -c" in calls(job_dir, "run ")[0]
 
 
@@ -118,7 +127,7 @@ def test_all_containers_of_a_job_are_removed(job_dir):
 def test_our_runtime_in_an_image_has_no_syntax_that_its_oldest_python_lacks(tmp_path):
     """What ranks, agents and start scripts load of it; a real Python of that age is tried by hand."""
     (tmp_path / "trainyard.pyz").write_bytes(packed_runtime())
-    program = "import sys; sys.path.insert(0, sys.argv[1]); from runtime.trainyard_node.job.run import "
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from runtime.trainyard_node.job.run.ranks import "
     program += (
         "execute, start_script, stop_grace; print(*(name for name in sys.modules if name.startswith('runtime.')))"
     )

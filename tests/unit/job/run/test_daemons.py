@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import daemons, messages
-from ansible.module_utils.trainyard_node.job.run import daemons as node_daemons
-from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard.job.run.decide import daemons
+from ansible.module_utils.trainyard.job.run.wire import messages
+from ansible.module_utils.trainyard_node.job.run.ranks import daemons as node_daemons
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from job_cluster import Cluster, wait_for
 from job_samples import make_job, make_plan, member
 from rank_table_samples import MPI
@@ -163,25 +164,24 @@ def test_a_daemon_runs_on_the_other_node_as_a_child_of_its_monitor_and_the_scrip
     file = tmp_path / "daemon"
     wait_for(lambda: file.exists() and len(file.read_text().split()) == 2, "a daemon")
     job_id, pid = file.read_text().split()
-    assert (job_id, processes.parent(int(pid))) == (there.job_id, there.monitor.pid)
+    assert (job_id, process_table.parent(int(pid))) == (there.job_id, there.monitor.pid)
     (tmp_path / "over").touch()
     wait_for(lambda: "agent ended with 3" in (job.head.dir / "logs/mpirun.log").read_text(), "the script to end")
     assert job.over()["state"] == "succeeded"
     job.all_ended()
 
 
-def test_what_keeps_a_daemon_from_starting_is_in_mpiruns_log(started):
-    job = started("no-such-orted --daemon")
-    log = job.head.dir / "logs/mpirun.log"
-    wait_for(lambda: log.exists() and "agent ended with 127" in log.read_text(), "the script to end")
-    assert "no-such-orted: not found" in log.read_text() and "trainyard: the daemon" not in log.read_text()
-
-
-def test_a_daemon_that_is_killed_is_named(started):
-    job = started("'kill -9 $$'")
-    log = job.head.dir / "logs/mpirun.log"
-    wait_for(lambda: log.exists() and "agent ended with 137" in log.read_text(), "the script to end")
-    assert "trainyard: the daemon on 127.0.0.2 ended with status 137\n" in log.read_text()
+@pytest.mark.parametrize(
+    ("words", "status", "named"),
+    [
+        ("no-such-orted --daemon", 127, "no-such-orted: not found"),
+        ("'kill -9 $$'", 137, "the daemon on 127.0.0.2 ended"),
+    ],
+)
+def test_what_ends_a_daemon_is_in_mpiruns_log(started, words, status, named):
+    log = started(words).head.dir / "logs/mpirun.log"
+    wait_for(lambda: log.exists() and f"agent ended with {status}" in log.read_text(), "the script to end")
+    assert named in log.read_text() and log.read_text().count("trainyard: the daemon") == (status == 137)
 
 
 def test_the_user_s_own_csh_reads_the_command_as_open_mpi_writes_it_for_that(started, tmp_path):
@@ -192,13 +192,6 @@ def test_the_user_s_own_csh_reads_the_command_as_open_mpi_writes_it_for_that(sta
     wait_for(lambda: (tmp_path / "asked").exists() and (tmp_path / "asked").read_text(), "the shell")
     assert (tmp_path / "asked").read_text() == "-c setenv A b; orted\n"
     assert job.over()["state"] == "succeeded"
-
-
-def test_the_end_of_the_job_ends_daemons(started, tmp_path):
-    job = started("'touch here;' exec sleep 600")
-    wait_for((tmp_path / "here").exists, "the daemon")
-    job.head.monitor.terminate()
-    job.all_ended()
 
 
 def test_what_ranks_leave_among_requests_keeps_none_from_being_taken(tmp_path):

@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import device_holders as holders
+from ansible.module_utils.trainyard_node.job.run.evidence import device_holders as holders
 from job_cluster import attempt, wait_for
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job.run import failure as failures
-from ansible.module_utils.trainyard_node.job.run import processes
-from ansible.module_utils.trainyard_node.job.run import rank_exits as exits
+from ansible.module_utils.trainyard.job.run.logs import failures
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
+from ansible.module_utils.trainyard_node.job.run.ranks import rank_exits as exits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,18 +119,18 @@ def process(folder, pid, name=b"sleep", state="S", start=356789, job_id="", cgro
 @pytest.mark.parametrize("name", [b"sleep", b"a b) S 1 (c", b")))", "трени".encode()[:9], b""])
 def test_the_start_time_with_any_name_of_the_process(tmp_path, name):
     process(tmp_path, 4711, name=name)
-    assert processes.start_time(4711, tmp_path) == 356789
-    assert processes.command_line(4711, tmp_path) == f"/usr/bin/{name.decode(errors='replace')} 10"
-    assert processes.command_line(11, tmp_path) == "(gone)"
+    assert process_table.start_time(4711, tmp_path) == 356789
+    assert process_table.command_line(4711, tmp_path) == f"/usr/bin/{name.decode(errors='replace')} 10"
+    assert process_table.command_line(11, tmp_path) == "(gone)"
 
 
 def test_zombies_and_processes_that_are_gone_have_no_start_time(tmp_path):
     process(tmp_path, 1, state="Z")
-    assert processes.start_time(1, tmp_path) is None
-    assert processes.start_time(2, tmp_path) is None
+    assert process_table.start_time(1, tmp_path) is None
+    assert process_table.start_time(2, tmp_path) is None
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "stat").write_text("")
-    assert processes.start_time(3, tmp_path) is None
+    assert process_table.start_time(3, tmp_path) is None
 
 
 def test_the_processes_of_a_job_are_found_by_its_id_or_its_unit(tmp_path):
@@ -143,8 +143,8 @@ def test_the_processes_of_a_job_are_found_by_its_id_or_its_unit(tmp_path):
     process(tmp_path, 15, cgroup=f"/trainyard.slice/{unit}")
     process(tmp_path, 16, name="трени".encode()[:9], job_id="digits-1")
     (tmp_path / "self").mkdir()
-    assert processes.of_job("digits-1", proc=tmp_path) == [10, 16]
-    assert processes.of_job("digits-1", unit, proc=tmp_path) == [10, 12, 15, 16]
+    assert process_table.of_job("digits-1", proc=tmp_path) == [10, 16]
+    assert process_table.of_job("digits-1", unit, proc=tmp_path) == [10, 12, 15, 16]
 
 
 def test_launchers_count_as_ranks_and_supervisors_do_not(tmp_path):
@@ -160,34 +160,34 @@ def test_launchers_count_as_ranks_and_supervisors_do_not(tmp_path):
         (tmp_path / str(pid) / "cmdline").write_text(command.replace(" ", "\0") + "\0")
     for pid, mark in ((15, "OWN_TOOL=1"), (16, "EVENT=ended")):
         process(tmp_path, pid, job_id=f"digits-1\0TRAINYARD_{mark}")
-    assert processes.ranks_of_job("digits-1", "/jobs/digits-1", proc=tmp_path) == [12, 13, 14]
-    assert processes.of_job("digits-1", proc=tmp_path) == [10, 11, 12, 13, 14, 15, 16]
+    assert process_table.ranks_of_job("digits-1", "/jobs/digits-1", proc=tmp_path) == [12, 13, 14]
+    assert process_table.of_job("digits-1", proc=tmp_path) == [10, 11, 12, 13, 14, 15, 16]
 
 
 def test_the_kernel_reports_the_end_of_a_process():
     with subprocess.Popen(["sleep", "600"]) as child:
-        started = processes.start_time(child.pid)
-        assert processes.open_end(child.pid, started - 1) is None, "another process that had this id"
-        end = processes.open_end(child.pid, started)
+        started = process_table.start_time(child.pid)
+        assert process_table.open_end(child.pid, started - 1) is None, "another process that had this id"
+        end = process_table.open_end(child.pid, started)
         try:
             assert select.select([end], [], [], 0)[0] == []
             child.kill()
             assert select.select([end], [], [], 60)[0] == [end]
         finally:
             os.close(end)
-    assert processes.open_end(child.pid, started) is None, "it has ended"
+    assert process_table.open_end(child.pid, started) is None, "it has ended"
 
 
 def test_a_kernel_without_pidfd(monkeypatch):
-    started = processes.start_time(os.getpid())
+    started = process_table.start_time(os.getpid())
 
     def refused(pid):
         raise PermissionError(errno.EPERM, "seccomp")
 
-    monkeypatch.setattr(processes.os, "pidfd_open", refused)
-    assert processes.open_end(os.getpid(), started) is None
-    monkeypatch.delattr(processes.os, "pidfd_open")
-    assert processes.open_end(os.getpid(), started) is None
+    monkeypatch.setattr(process_table.os, "pidfd_open", refused)
+    assert process_table.open_end(os.getpid(), started) is None
+    monkeypatch.delattr(process_table.os, "pidfd_open")
+    assert process_table.open_end(os.getpid(), started) is None
 
 
 # ---- Open MPI's messages (tests/fixtures/mpirun)

@@ -1,18 +1,16 @@
 """Goodput and the cost of restarts: against simulated runs whose truth is known."""
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import goodput, messages
+from ansible.module_utils.trainyard.job.run.measure import goodput
+from ansible.module_utils.trainyard.job.run.wire import messages
 from ansible.module_utils.trainyard.report import job_page
 from ansible.module_utils.trainyard.report.job_text import explain, tell
 from hypothesis import given
 from hypothesis import strategies as st
-from job_cluster import wait_for
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "fixtures" / "reports"))
 from composed_job import summary
@@ -143,7 +141,7 @@ def test_texts_and_page_of_goodput_costs_and_checkpoints():
     job["checkpoints"] = {"place": "saved", "host": "n1", "newest": checkpoint, "unfinished": cut, "problem": ""}
     job["kernel"] = [{"hosts": ["n2"], "time": 1795291299.0, "kind": "link", "text": "eth0: Link down"}]
     text = explain(job, "/runs/x", "/jobs/x", [])
-    page = job_page.content(job, [], tell(job, "/runs/x", "/jobs/x", []), {})
+    page = job_page.job_content(job, [], tell(job, "/runs/x", "/jobs/x", []), {})
     remarks = {name: remark for name, _, remark in page["tiles"]}
     for words in (
         "goodput 50.0 %: 51 s went into 200 steps that count, 12 steps were done again",
@@ -157,19 +155,6 @@ def test_texts_and_page_of_goodput_costs_and_checkpoints():
     assert (goodput.cost_text({}), goodput.cost_text({"lost_steps": 1.0})) == ("", "1 step lost")
     one = goodput.text({**found, "steps": 1.0, "lost_steps": 1.0})
     assert one.endswith("went into 1 step that counts, 1 step was done again")
-
-
-def test_monitors_report_the_cost_of_a_restart(cluster):
-    job = cluster(["steps"], ["wait"], max_restarts=1).start()
-    for node in job.nodes:
-        node.go()
-    wait_for(lambda: (job.state()["metrics"].get("step") or 0) >= 3, "three steps")
-    os.kill(job.head.pid("rank0"), signal.SIGKILL)
-    wait_for(lambda: (job.state()["restarts"]["history"] or [{}])[0].get("lost_s") is not None, "the cost")
-    known = wait_for(lambda: job.state()["goodput"], "goodput")
-    (restart,) = job.state()["restarts"]["history"]
-    assert 0 < known["share"] < 1 and restart["lost_steps"] >= 3
-    assert all(restart[name] is not None for name in ("detect_s", "restart_s", "step_s"))
 
 
 def test_the_time_left_is_known_where_steps_count_through_the_run():

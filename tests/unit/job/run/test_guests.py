@@ -4,9 +4,9 @@ import random
 from collections import Counter
 
 import pytest
-from ansible.module_utils.trainyard.job.run.guests import MORE, PLACES, Guests, own_addresses, source
-from ansible.module_utils.trainyard_node.job.run.connections import PAUSE_S
-from ansible.module_utils.trainyard_node.job.run.node_loop import RETRY_S
+from ansible.module_utils.trainyard.job.run.wire.guests import MORE, PLACES, Guests, own_addresses, source
+from ansible.module_utils.trainyard_node.job.run.monitor.connections import PAUSE_S
+from ansible.module_utils.trainyard_node.job.run.monitor.node_loop import RETRY_S
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.run import hang
-from ansible.module_utils.trainyard.job.run.failure import text
-from ansible.module_utils.trainyard.job.run.hang_watch import HangWatch
-from ansible.module_utils.trainyard.job.run.orders import Now
-from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard_node.job.run import log_tail
+from ansible.module_utils.trainyard.job.run.decide.hang_watch import HangWatch
+from ansible.module_utils.trainyard.job.run.decide.orders import Now
+from ansible.module_utils.trainyard.job.run.logs import hang
+from ansible.module_utils.trainyard.job.run.logs.failures import failure_text
+from ansible.module_utils.trainyard.job.run.logs.progress import DEFAULT_PATTERN
+from ansible.module_utils.trainyard_node.job.run.evidence import log_tail
 from job_samples import job_file, make_job
 from simulated_job import SimulatedJob
 
@@ -216,7 +216,7 @@ def test_a_silence_that_ends_nothing_is_noted_once_with_the_stacks():
         return watch.decide([report], ["n1"], Now(now, 1000.0 + now))
 
     rank = {"rank": 0, "frames": [["load_batch", "train.py", 8, "own"]], "state": "S", "wchan": "", "problem": ""}
-    rank |= {"device": "", "pid": 7, "cpu_percent": 0, "looks": 3, "waited": 0, "recorder": ""}
+    rank |= {"device": "", "pid": 7, "cpu_percent": 0, "looks": 3, "waited": 0, "calls": [], "ras": [], "recorder": ""}
     assert decide(1.0) is None and decide(60.0) is None and not watch.number
     assert watch.silence(60.0, restarts=False) == ""
     assert decide(62.0) is None and watch.order("n1") == 1
@@ -248,7 +248,10 @@ def test_a_silence_that_ends_nothing_is_noted_once_with_the_stacks():
         ({"job_hang_pause": "auto"}, "a whole number from 5"),
         ({"job_hang_first_step": -1}, "a whole number from 5"),
         ({"job_hang_pause_pattern": "("}, "one that finds the line before a pause"),
-        ({"job_hang_timeout": 20, "job_scheduler": "kubernetes"}, "slurm, whose monitors watch the ranks"),
+        (
+            {"job_hang_timeout": 20, "job_scheduler": "kubernetes", "job_launcher": "mpirun"},
+            "or a plain Job, whose monitors watch the ranks",
+        ),
     ],
 )
 def test_other_limits_are_refused(given, expected):
@@ -261,7 +264,7 @@ def test_texts_of_a_hang():
     groups = ["3 ranks (0, 1, 3) wait in all_reduce", "rank 2 on n3 is in load_batch (train.py:88)"]
     failure = {"kind": "hung", "host": "n3", "rank": 2, "after_s": 21, "limit": hang.STEP, "step": 5}
     failure.update(groups=groups, reason=groups[1])
-    assert text(failure) == f"no new progress for 21 s: {groups[1]}"
+    assert failure_text(failure) == f"no new progress for 21 s: {groups[1]}"
     first, *rest = hang.cause(failure)
     assert first.startswith("hung: no new progress for 21 s since step 5 (") and rest[:2] == groups
     first, action, *_ = hang.cause({**failure, "limit": hang.FIRST, "step": None})

@@ -5,12 +5,12 @@ import json
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.record import events
-from ansible.module_utils.trainyard.job.run import messages
-from ansible.module_utils.trainyard.job.run.fewer_nodes import Fewer, world_sizes
-from ansible.module_utils.trainyard.job.run.head_state import HELD_S, HeadState, cluster_state
-from ansible.module_utils.trainyard.job.run.messages import BadMessage
-from ansible.module_utils.trainyard.job.run.restarts import restart_text, take_back
-from ansible.module_utils.trainyard.job.run.succession import copy_shape
+from ansible.module_utils.trainyard.job.run.decide.fewer_nodes import Fewer, world_sizes
+from ansible.module_utils.trainyard.job.run.decide.head_state import HELD_S, HeadState, cluster_state
+from ansible.module_utils.trainyard.job.run.decide.restarts import restart_text, take_back
+from ansible.module_utils.trainyard.job.run.lead.succession import copy_shape
+from ansible.module_utils.trainyard.job.run.wire import messages
+from ansible.module_utils.trainyard.job.run.wire.messages import BadMessage
 from simulated_job import SimulatedJob
 
 ECC = {"reason": "GPU ECC errors: GPU 1", "temporary": False}
@@ -61,6 +61,33 @@ def test_a_job_goes_on_without_a_node_that_does_not_come_back_and_takes_it_back_
     assert restart_text(second).endswith("; n3 takes part again: 4 ranks on 4 nodes")
     sizes = [(each["world_size"], each["nodes"]) for each in world_sizes(4, 4, job.history)]
     assert sizes == [(4, 4), (3, 3), (4, 4)]
+
+
+def test_a_host_of_an_allocation_whose_program_has_ended_is_not_waited_for():
+    """No scheduler starts it again; one that is frozen or cut off closes no connection, and may be back."""
+    job = started(rejoin_s=300, started_once=True)
+    lose(job, "n3")
+    job.run(25)
+    assert job.starts == [1] and job.history[0]["left_out"] == ["n3"]
+    job.silent.add("n2")
+    job.run(100)
+    assert job.starts == [1] and job.held() == "no report from n2 for 100 s"
+    # Where it is needed, a broken connection is not yet the end.
+    needed = started(min_nodes=0, rejoin_s=300, started_once=True)
+    lose(needed, "n3")
+    assert not needed.run(100).end
+
+
+def test_a_host_of_an_allocation_that_goes_down_is_left_out_once_it_has_left():
+    job = started(rejoin_s=300, started_once=True)
+    job.changes["n3"] = {"ready_for": None}
+    job.stuck.add("n3")
+    job.send("n3", {"stopped": True, "goes_down": True})
+    job.run(1)
+    assert not job.state.restarts.go and job.state.restarts.fewer.left_out == {}
+    lose(job, "n3")
+    job.run(1)
+    assert list(job.state.restarts.fewer.left_out) == ["n3"]
 
 
 def test_a_node_that_is_back_in_time_is_not_left_out():

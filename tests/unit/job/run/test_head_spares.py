@@ -1,10 +1,10 @@
 """When spares replace nodes, and when a restart waits for nodes: nodes report, and the head decides."""
 
 import pytest
-from ansible.module_utils.trainyard.job.run import messages
-from ansible.module_utils.trainyard.job.run.head_state import HELD_S, cluster_state
-from ansible.module_utils.trainyard.job.run.orders import Disconnect, Replace
-from ansible.module_utils.trainyard.job.run.take_over import Hold
+from ansible.module_utils.trainyard.job.run.decide.head_state import HELD_S, cluster_state
+from ansible.module_utils.trainyard.job.run.decide.orders import Disconnect, Replace
+from ansible.module_utils.trainyard.job.run.lead.take_over import Hold
+from ansible.module_utils.trainyard.job.run.wire import messages
 from simulated_job import SimulatedJob, failed
 
 

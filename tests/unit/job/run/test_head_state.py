@@ -3,11 +3,12 @@
 import json
 import signal
 
-from ansible.module_utils.trainyard.job.run import attempt_watch, messages
-from ansible.module_utils.trainyard.job.run.attempt_watch import GRACE_S, JOIN_S
-from ansible.module_utils.trainyard.job.run.failure import text as failure_text
-from ansible.module_utils.trainyard.job.run.head_state import cluster_state
-from ansible.module_utils.trainyard.job.run.orders import End, Inform, PollCheckpoints
+from ansible.module_utils.trainyard.job.run.decide import attempt_watch
+from ansible.module_utils.trainyard.job.run.decide.attempt_watch import GRACE_S, JOIN_S
+from ansible.module_utils.trainyard.job.run.decide.head_state import cluster_state
+from ansible.module_utils.trainyard.job.run.decide.orders import End, Inform, PollCheckpoints
+from ansible.module_utils.trainyard.job.run.logs.failures import failure_text
+from ansible.module_utils.trainyard.job.run.wire import messages
 from simulated_job import EPOCH_S, SimulatedJob, failed
 from test_stacks import record as stack_record
 

@@ -1,11 +1,11 @@
 """The line of a log that tells why its program failed, in the shortest forms of public reports; names are invented."""
 
 import pytest
-from ansible.module_utils.trainyard.job.run import causes, failure, headline
-from ansible.module_utils.trainyard.job.run.restart_rules import decide, evidence
+from ansible.module_utils.trainyard.job.run.decide.restart_rules import decide, evidence
+from ansible.module_utils.trainyard.job.run.logs import causes, failures, headline
 from ansible.module_utils.trainyard.report import job_text, log_end
-from ansible.module_utils.trainyard_controller import reporting
-from ansible.module_utils.trainyard_node.job.run import disk_space
+from ansible.module_utils.trainyard_controller.job import reporting
+from ansible.module_utils.trainyard_node.job.run.ranks import disk_space
 from simulated_job import failed
 
 
@@ -188,8 +188,8 @@ def test_lines_of_several_ranks_are_told_apart():
     ("code", "text"), [(247, "exit code 247 (-9, SIGKILL)"), (137, "exit code 137"), (255, "exit code 255")]
 )
 def test_an_exit_code_below_zero(code, text):
-    assert failure.exit_text({"exit_code": code}) == text
-    assert failure.killed_by({"exit_code": code}) == (0 if code == 255 else 9)
+    assert failures.exit_text({"exit_code": code}) == text
+    assert failures.killed_by({"exit_code": code}) == (0 if code == 255 else 9)
 
 
 def test_the_shared_memory_of_a_gpu_is_no_folder():

@@ -7,12 +7,13 @@ import subprocess
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
-from ansible.module_utils.trainyard.job.run.answers import checked
+from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.cluster.node import read_node
-from ansible.module_utils.trainyard_node.job.run import health_gate as gate
-from ansible.module_utils.trainyard_node.job.run import processes, restart_check
-from ansible.module_utils.trainyard_node.job.run.supervisor import OWN_CHILDREN, Supervisor
+from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
+from ansible.module_utils.trainyard_node.job.run.evidence import health_gate as gate
+from ansible.module_utils.trainyard_node.job.run.monitor import restart_check
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
+from ansible.module_utils.trainyard_node.job.run.ranks.supervisor import OWN_CHILDREN, Supervisor
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
@@ -241,6 +242,6 @@ def test_gpus_add_up_before_a_job_starts(tmp_path, adds_up):
     there = tmp_path / "jobs" / "y"
     there.mkdir(parents=True)
     write_json(there / "node_plan.json", {"devices": [1], "node_rank": 1})
-    write_json(there / "monitor.json", {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())})
+    write_json(there / "monitor.json", {"pid": os.getpid(), "start_time": process_table.start_time(os.getpid())})
     found = look()
     assert ([each["check"] for each in found["findings"]], found["unhealthy"]) == (["job_busy_devices"], None)

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 from ansible.module_utils.trainyard.job.launchers import held_exit
-from ansible.module_utils.trainyard_node.job.run.failures import Failures
+from ansible.module_utils.trainyard_node.job.run.evidence.rank_failures import Failures
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import PATIENCE_S, Cluster, attempt, wait_for
+from job_cluster import PATIENCE_S, Cluster, wait_for
 from job_samples import VENV, make_job, make_plan, member
 
 STOP = {"signal": "TERM", "grace_s": 60}
@@ -110,26 +110,6 @@ def test_healthy_ranks_save_when_one_has_failed(cluster, launcher, modes, failed
     assert "saved after SIGTERM with its worker" in log(job, 1 - failed)
     saving = job.state()["saving"]
     assert (saving["asked"], saving["host"], saving["rank"], saving["stayed"]) == (1, saver, 1 - failed, {})
-
-
-@pytest.mark.parametrize("launcher", ["mpirun", "oneflow"])
-def test_healthy_ranks_save_before_all_start_again(cluster, launcher):
-    """Lines of the last attempt in the launcher's log are no failure of the next one."""
-    job = cluster(launcher, "saves2", "wait", max_restarts=2)
-    ready_to_save(job)
-    os.kill(int(rank_note(job, 1)), signal.SIGKILL)
-    wait_for(lambda: len(ups(job)) == 4, "the second attempt")
-    since = job.state()["elapsed_s"]
-    wait_for(lambda: job.state()["elapsed_s"] > since + 1, "the head to decide about the second attempt")
-    restarts = job.state()["restarts"]
-    assert len(restarts["history"]) == 1 and restarts["history"][0]["saving"]["rank"] == 0
-    failure = restarts["history"][0]["failure"]
-    assert (failure["rank"], failure["signal"]) == (1, signal.SIGKILL)
-    assert "saved after SIGTERM with its worker" in log(job, 0)
-    assert attempt(job.head, job.head.spec["processes"][0]["name"]) == 1
-    for node in job.nodes:
-        node.signal(signal.SIGTERM)
-    job.all_ended()
 
 
 def rank_note(job, rank):

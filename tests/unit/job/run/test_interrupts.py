@@ -12,9 +12,9 @@ import pytest
 from ansible.module_utils.trainyard.findings.adhoc import inventory_options
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.inputs.job_file import from_here
-from ansible.module_utils.trainyard.job.run.interrupts import NOT_STARTED, Phase, commands, react
-from ansible.module_utils.trainyard_controller import run_choice as known_runs
-from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard.job.run.interrupted import NOT_STARTED, Phase, commands, react
+from ansible.module_utils.trainyard_controller.job import run_choice as known_runs
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from job_cluster import PATIENCE_S, wait_for
 from plays import patched
 
@@ -45,10 +45,10 @@ def test_a_second_signal_leaves_at_once():
 
 
 # A Python that a node has for the agent: a visit fails while `down` is there, and waits here while `hold` is there and
-# `when` is so. The answer of one such visit is lost where `lost` is there.
+# `when` is so. The answer of one visit is lost where `lost` is there and `loses` is so.
 HELD = """#!/bin/sh
 [ ! -e {down} ] || exit 1
-if [ -e {lost} ] && {when}; then
+if [ -e {lost} ] && {loses}; then
     rm {lost}
     {python} "$@" >/dev/null
     exit 1
@@ -87,15 +87,24 @@ def play(playbook, inventory, screen, variables, *options, patch=""):
 class Launch:
     """A launch whose job runs until `go` is there, and whose visits are held `when` a shell's condition is true."""
 
-    def __init__(self, folder, when, patch="", loses=False, **variables):
+    def __init__(self, folder, when, patch="", loses="", **variables):
         self.folder, self.runs, self.state = folder, folder / "runs", folder / "state"
         self.go, self.hold, self.held = folder / "go", folder / "hold", folder / "held"
         self.down, lost, python = folder / "down", folder / "lost", folder / "python"
         python.write_text(
-            HELD.format(down=self.down, lost=lost, hold=self.hold, held=self.held, when=when, python=sys.executable)
+            HELD.format(
+                down=self.down,
+                lost=lost,
+                loses=loses or "false",
+                hold=self.hold,
+                held=self.held,
+                when=when,
+                python=sys.executable,
+            )
         )
         python.chmod(0o755)
-        (lost if loses else self.hold).touch()
+        self.hold.touch()
+        lost.touch()
         (folder / "inventory.yml").write_text(INVENTORY.format(python=python))
         program = f"import pathlib, time\nprint('step 1/2 loss 0.5', flush=True)\ngo = pathlib.Path({str(self.go)!r})\n"
         program += "while not go.exists(): time.sleep(0.05)"
@@ -131,7 +140,7 @@ class Launch:
         self.process.kill()
         self.process.wait()
         for plan in self.runs.glob("*/plan.json"):
-            wait_for(lambda name=plan.parent.name: processes.of_job(name) == [], "the job to end")
+            wait_for(lambda name=plan.parent.name: process_table.of_job(name) == [], "the job to end")
 
 
 @pytest.fixture
@@ -151,7 +160,8 @@ def test_nothing_was_started_while_the_nodes_are_checked(launch):
     wait_for(run.held.exists, "the first visit")
     run.press_ctrl_c()
     assert run.end() == 130
-    assert run.said.strip() == NOT_STARTED
+    # On a busy machine lines of progress come before.
+    assert run.said.strip().endswith(NOT_STARTED)
     assert not run.state.exists()
     with pytest.raises(UnusableError, match="No run at all"):
         known_runs.find(run.runs)
@@ -167,23 +177,16 @@ def test_a_job_that_was_starting_goes_on_everywhere(launch, tmp_path):
     assert f"Job {run.job_id} has started on all its nodes, and goes on." in run.said
     inventory = f"{from_here(str(tmp_path), str(PROJECT))}/inventory.yml"
     assert f"playbooks/stop.yml -i {inventory} -e job_id={run.job_id}" in run.said
-    assert processes.of_job(run.job_id)
+    assert process_table.of_job(run.job_id)
     assert known_runs.find(run.runs)["job_id"] == run.job_id
 
 
-def test_a_job_that_is_watched_goes_on(launch):
-    run = launch("false")
+def test_a_job_has_its_result_though_the_answer_to_its_start_is_lost_and_its_end_is_interrupted(launch, tmp_path):
+    runs = f"{tmp_path}/runs/*"
+    starts = f"ls {runs}/plan.json >/dev/null 2>&1 && ! ls {runs}/not-started >/dev/null 2>&1"
+    run = launch(f"grep -q succeeded {tmp_path}/state/jobs/*/hosts/*/cluster.json 2>/dev/null", loses=starts)
     wait_for(lambda: "ranks running" in run.said, "a line of progress")
-    run.press_ctrl_c()
-    assert run.end() == 130
-    assert run.said.count(f"No longer watching. Job {run.job_id} goes on.\n") == 1
-    assert "Traceback" not in run.said and "interrupted" not in run.said
-    assert processes.of_job(run.job_id)
-
-
-def test_a_job_that_has_ended_does_not_go_on_and_has_its_result(launch, tmp_path):
-    run = launch(f"grep -q succeeded {tmp_path}/state/jobs/*/cluster.json 2>/dev/null")
-    wait_for(lambda: "ranks running" in run.said, "a line of progress")
+    assert not (tmp_path / "lost").exists()
     run.go.touch()
     wait_for(run.held.exists, "the visit that collects")
     run.press_ctrl_c()
@@ -195,23 +198,10 @@ def test_a_job_that_has_ended_does_not_go_on_and_has_its_result(launch, tmp_path
 
 
 IMPATIENT = """
-from ansible.module_utils.trainyard_controller import watching
+from ansible.module_utils.trainyard_controller.job import watching
 watching.TELL_S, watching.GIVE_UP_S = 0.5, 1.0
 """
 AT_ITS_END = "watching.may_live_until = lambda plan: 0.0"
-
-
-def test_a_job_whose_node_gives_no_answer_for_a_while_is_watched_to_its_end(launch):
-    run = launch("false", IMPATIENT)
-    wait_for(lambda: "ranks running" in run.said, "a line of progress")
-    run.down.touch()
-    wait_for(lambda: run.said.count("gave no answer for") > 1, "two lines about the silence")
-    assert run.process.poll() is None and processes.of_job(run.job_id)
-    run.down.unlink()
-    wait_for(lambda: "head node here answers again" in run.said, "an answer")
-    run.go.touch()
-    assert run.end() == 0, run.said
-    assert f"Job {run.job_id} succeeded in" in run.said
 
 
 def test_a_job_of_which_no_node_answers_any_more_is_left_alone(launch):
@@ -222,21 +212,13 @@ def test_a_job_of_which_no_node_answers_any_more_is_left_alone(launch):
     assert f"No longer watching. Job {run.job_id} goes on, as far as is known: here: " in run.said
     for name in ("watch", "status", "logs", "stop"):
         assert f"ansible-playbook playbooks/{name}.yml -i " in run.said
-    assert processes.of_job(run.job_id) and not (run.runs / run.job_id / "summary.json").exists()
-
-
-def test_a_node_whose_answer_to_the_start_is_lost_has_started(launch, tmp_path):
-    runs = f"{tmp_path}/runs/*"
-    run = launch(f"ls {runs}/plan.json >/dev/null 2>&1 && ! ls {runs}/not-started >/dev/null 2>&1", loses=True)
-    run.go.touch()
-    assert run.end() == 0, run.said
-    assert f"Job {run.job_id} succeeded in" in run.said and not (tmp_path / "lost").exists()
+    assert process_table.of_job(run.job_id) and not (run.runs / run.job_id / "summary.json").exists()
 
 
 # As a file system that becomes read-only: nothing below `runs` can be made, written or removed.
 READ_ONLY = """
 import errno, os, sys
-from ansible.module_utils.trainyard_controller import live_page
+from ansible.module_utils.trainyard_controller.job import live_page
 live_page.EVERY_S = 0.2
 def refuse(event, given):
     write = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -254,7 +236,7 @@ def test_a_read_only_folder_of_runs_does_not_end_a_watch_or_its_job(launch, tmp_
     flag.touch()
     shown = run.said.count("ranks running")
     wait_for(lambda: run.said.count("ranks running") > shown or run.process.poll() is not None, "another line")
-    assert run.process.poll() is None and processes.of_job(run.job_id), run.said
+    assert run.process.poll() is None and process_table.of_job(run.job_id), run.said
     run.go.touch()
     assert run.end() == 2, run.said
     text = " ".join(run.said.split())
@@ -262,5 +244,5 @@ def test_a_read_only_folder_of_runs_does_not_end_a_watch_or_its_job(launch, tmp_
     assert "the job itself is not touched by this" in text and "Errno" not in text
     for name in ("watch", "status", "logs", "stop"):
         assert f"ansible-playbook playbooks/{name}.yml -i " in text
-    cluster = json.loads((run.state / "jobs" / run.job_id / "cluster.json").read_text())
+    cluster = json.loads((run.state / "jobs" / run.job_id / "hosts/here/cluster.json").read_text())
     assert cluster["end"]["state"] == "succeeded"

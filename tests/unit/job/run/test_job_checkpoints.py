@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import signal
 import struct
 import zipfile
 
@@ -11,14 +10,15 @@ import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.record.secrets import forms
-from ansible.module_utils.trainyard.job.run import checkpoints, messages
-from ansible.module_utils.trainyard.job.run.checkpoints import History, Sample
-from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard_node.job.run import checkpoint_poll
-from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
+from ansible.module_utils.trainyard.job.run.logs.progress import DEFAULT_PATTERN
+from ansible.module_utils.trainyard.job.run.measure import checkpoints
+from ansible.module_utils.trainyard.job.run.measure.checkpoints import History, Sample
+from ansible.module_utils.trainyard.job.run.wire import messages
+from ansible.module_utils.trainyard_node.job.run.evidence import checkpoint_poll
+from ansible.module_utils.trainyard_node.job.run.evidence.log_tail import Tail
 from hypothesis import given
 from hypothesis import strategies as st
-from job_cluster import attempt, wait_for
+from job_cluster import wait_for
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,9 @@ def test_a_checkpoint_that_a_later_one_of_its_attempt_follows_is_complete():
         history = History()
         history.add([], 0, 0.0, True)
         assert history.add([three[1], three[2]._replace(name=other)], 1, began, True)["newest"] is None
-    assert checkpoints.line({"newest": None, "unfinished": known["unfinished"]}, 61.0).endswith("60 may be incomplete")
+    assert checkpoints.checkpoint_line({"newest": None, "unfinished": known["unfinished"]}, 61.0).endswith(
+        "60 may be incomplete"
+    )
 
 
 @pytest.mark.parametrize(
@@ -305,36 +307,10 @@ def test_the_further_checkpoint_has_the_later_step_epoch_or_time():
 
 def test_jobs_without_our_monitors_have_no_checkpoints_setting():
     given = {"job_name": "a", "job_command": ["python", "a.py"], "job_checkpoints": "saved"}
-    found = [(each.check, each.found) for each in schedulers.parse({**given, "job_scheduler": "kubernetes"})[1]]
-    assert ("job_checkpoints", "it with job_scheduler: kubernetes") in found
+    found = [
+        (each.check, each.found)
+        for each in schedulers.parse({**given, "job_scheduler": "kubernetes", "job_launcher": "mpirun"})[1]
+    ]
+    assert ("job_checkpoints", "it with an MPIJob") in found
     for scheduler in ("ssh", "slurm"):
         assert schedulers.parse({**given, "job_scheduler": scheduler})[0].restarts.checkpoints == "saved"
-
-
-def test_a_monitor_reports_checkpoints_and_a_truncated_one(cluster):
-    job = cluster(["wait"], ["wait"], max_restarts=1, n1={"checkpoints": "saved"})
-    folder = job.head.dir / "saved"
-    folder.mkdir()
-    (folder / "step_10.pt").write_bytes(archive())
-    job.start()
-    wait_for(lambda: (job.state()["checkpoints"] or {}).get("newest"), "the first look")
-    assert job.state()["checkpoints"]["newest"]["step"] == 10
-    # Written since the last poll.
-    (folder / "step_15.pt").write_bytes(archive())
-    (folder / "step_20.pt").write_bytes(archive()[:-40])
-    os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
-    wait_for(lambda: attempt(job.head) == 1, "the second attempt")
-    with (job.head.dir / "logs" / "rank_0.log").open("a") as log:
-        log.write("resumed from step_5.pt\nstep 6 loss 0.5\n")
-    wait_for(lambda: job.state()["restarts"]["history"][0].get("first_step"), "its first step")
-    os.kill(job.head.pid("rank0"), signal.SIGKILL)
-    assert job.over()["state"] == "failed"
-    job.all_ended()
-    known = job.state()["checkpoints"]
-    assert (known["host"], known["place"], known["newest"]["step"], known["problem"]) == ("n1", "saved", 15, "")
-    assert known["unfinished"]["step"] == 20
-    (restart,) = job.state()["restarts"]["history"]
-    assert (restart["checkpoint"], restart["resumed"]) == ("step_15.pt", "resumed from step_5.pt")
-    said = checkpoints.texts(known, job.state()["end"]["finished"])
-    assert said[0].startswith("newest complete checkpoint: step_15.pt (step 15, 5")
-    assert said[1] == "not known to be complete: checkpoint step_20.pt: its archive has no end: it was cut off"

@@ -2,8 +2,8 @@
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import kernel_messages
-from ansible.module_utils.trainyard.job.run.answers import KERNEL
+from ansible.module_utils.trainyard.job.run.logs import kernel_messages
+from ansible.module_utils.trainyard.job.run.wire.answers import KERNEL
 from ansible.module_utils.trainyard.report.job_text import cause
 from ansible.module_utils.trainyard_node.job.record import kernel_log
 from hypothesis import given

@@ -1,8 +1,8 @@
 """Which host leads a job, by the answers of those that may."""
 
 import pytest
-from ansible.module_utils.trainyard.job.run import leader
-from ansible.module_utils.trainyard_node.job.run import folder
+from ansible.module_utils.trainyard.job.run.lead import leader
+from ansible.module_utils.trainyard_node.job.run import job_folder
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,8 +173,8 @@ def test_a_head_of_before_has_no_line_for_people():
 
 @pytest.mark.parametrize(("end", "known"), [(None, False), (WELL, True), (FAILED, True), (CUT_OFF, False)])
 def test_a_node_says_that_it_recorded_the_end_of_its_job(tmp_path, end, known):
-    assert folder.has_end(tmp_path) is False
+    assert job_folder.has_end(tmp_path) is False
     write_json(tmp_path / "cluster.json", state(end=end))
-    assert folder.has_end(tmp_path) is known
+    assert job_folder.has_end(tmp_path) is known
     write_json(tmp_path / "cluster.json", {"end": WELL})
-    assert folder.has_end(tmp_path) is False
+    assert job_folder.has_end(tmp_path) is False

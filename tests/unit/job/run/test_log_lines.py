@@ -6,8 +6,8 @@ import threading
 import time
 
 import pytest
-from ansible.module_utils.trainyard.job.run import log_lines as following
-from ansible.module_utils.trainyard_controller import watching
+from ansible.module_utils.trainyard.job.run.logs import log_lines
+from ansible.module_utils.trainyard_controller.job import watching
 from ansible.module_utils.trainyard_node import agent
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,60 +27,60 @@ PLAN = {
     [("all", [0, 1, 2, 3]), ("2", [2]), (3, [3]), ("0,2-3", [0, 2, 3]), ([1, 0], [0, 1]), (" 1 , 1 ", [1])],
 )
 def test_ranks_of_a_choice(value, ranks):
-    assert following.parse_ranks(value, 4) == (ranks, [])
+    assert log_lines.parse_ranks(value, 4) == (ranks, [])
 
 
 @pytest.mark.parametrize("value", ["some", "4", "0,9", "0-999999999", "3-1", "-1", "0,5-7", "", True, [], {"a": 1}])
 def test_ranks_that_do_not_exist(value):
-    ranks, (finding,) = following.parse_ranks(value, 4)
+    ranks, (finding,) = log_lines.parse_ranks(value, 4)
     assert (ranks, finding.check, finding.found) == ([], "follow", repr(value))
 
 
 def test_the_logs_of_each_node():
     """A spare may take any rank."""
     own = {"n1": {"rank_1.log": 1}, "n2": {"rank_2.log": 2}}
-    assert following.logs(PLAN, [1, 2]) == own
-    of_hosts = following.logs({**PLAN, "spares": [{"host": "n5"}]}, [1, 2])
+    assert log_lines.logs(PLAN, [1, 2]) == own
+    of_hosts = log_lines.logs({**PLAN, "spares": [{"host": "n5"}]}, [1, 2])
     assert of_hosts == {**own, "n5": {"rank_1.log": 1, "rank_2.log": 2}}
 
 
 def test_the_plan_shows_what_cannot_be_followed():
-    assert following.findings(PLAN, "", live=False) == following.findings(PLAN, "all", live=True) == []
-    assert following.findings(PLAN, 0, live=False) == []
-    (finding,) = following.findings(PLAN, "5", live=False)
+    assert log_lines.findings(PLAN, "", live=False) == log_lines.findings(PLAN, "all", live=True) == []
+    assert log_lines.findings(PLAN, 0, live=False) == []
+    (finding,) = log_lines.findings(PLAN, "5", live=False)
     assert finding.found == "'5'"
-    findings = following.findings({**PLAN, "nodes": [], "engine": {"kind": "slurm"}}, "all", live=True)
+    findings = log_lines.findings({**PLAN, "nodes": [], "engine": {"kind": "slurm"}}, "all", live=True)
     assert [finding.check for finding in findings] == ["follow", "live"]
     # Its hosts have planned, and have monitors.
-    assert following.findings({**PLAN, "engine": {"kind": "slurm"}}, "all", live=True) == []
+    assert log_lines.findings({**PLAN, "engine": {"kind": "slurm"}}, "all", live=True) == []
 
 
 def test_only_complete_lines_are_read_and_of_a_bar_its_last_state():
-    assert following.cut(b"one\ntwo\r\n\nthr") == (["one", "two"], 10)
-    assert following.cut(b" 1/3\r 2/3\r 3/") == (["...  2/3"], 10)
-    assert following.cut(b"\x1b[32mgreen\x1b[0m\n") == (["green"], 15)
-    assert following.cut(b"no end") == ([], 0)
-    long = b"x" * following.MAX_BYTES
-    lines, read = following.cut(long)
-    assert (lines, read) == (["x" * following.MAX_CHARACTERS + " ..."], len(long))
+    assert log_lines.cut(b"one\ntwo\r\n\nthr") == (["one", "two"], 10)
+    assert log_lines.cut(b" 1/3\r 2/3\r 3/") == (["...  2/3"], 10)
+    assert log_lines.cut(b"\x1b[32mgreen\x1b[0m\n") == (["green"], 15)
+    assert log_lines.cut(b"no end") == ([], 0)
+    long = b"x" * log_lines.MAX_BYTES
+    lines, read = log_lines.cut(long)
+    assert (lines, read) == (["x" * log_lines.MAX_CHARACTERS + " ..."], len(long))
 
 
 def test_equal_lines_of_many_ranks_are_one():
     lines = {0: ["up", "step 1", "step 2"], 1: ["up", "warm"], 2: ["up", "step 1"], 3: ["up"], 7: ["up", "up"]}
-    assert following.folded(lines) == ["[0-3,7] up", "[0,2] step 1", "[1] warm", "[7] up", "[0] step 2"]
+    assert log_lines.folded(lines) == ["[0-3,7] up", "[0,2] step 1", "[1] warm", "[7] up", "[0] step 2"]
     lines = {rank: [f"{rank}.{number}" for number in range(30)] for rank in range(3)}
-    shown = following.folded(lines, most=5)
+    shown = log_lines.folded(lines, most=5)
     assert len(shown) == 6 and shown[-1] == "[0-2] ... 85 more lines, in the logs"
 
 
 @given(st.dictionaries(st.integers(0, 9), st.lists(st.sampled_from("abc"), max_size=6), max_size=6))
 def test_no_line_is_lost_or_made_up_and_each_rank_keeps_its_order(lines):
-    shown = following.folded(lines, most=1000)
+    shown = log_lines.folded(lines, most=1000)
     for rank, own in lines.items():
         seen = []
         for each in shown:
             who, _, text = each[1:].partition("] ")
-            if rank in following.parse_ranks(who, 10)[0]:
+            if rank in log_lines.parse_ranks(who, 10)[0]:
                 seen.append(text)
         assert sorted(seen) == sorted(own)
         # Equal lines stand where the last rank said them; the others of a rank keep their order among themselves.
@@ -113,7 +113,7 @@ def test_a_log_is_read_on_from_where_it_was_read(tmp_path):
     log.write_text("".join(f"line {number:05d}\n" for number in range(20000)))
     first = follow_one(tmp_path, None)
     assert (first["lines"][-1], first["offset"], first["skipped"]) == ("line 19999", 220000, 0)
-    assert sum(map(len, first["lines"])) < following.FIRST_BYTES and all(len(line) == 10 for line in first["lines"])
+    assert sum(map(len, first["lines"])) < log_lines.FIRST_BYTES and all(len(line) == 10 for line in first["lines"])
     later = follow_one(tmp_path, 0)
     assert later["offset"] == 220000 and later["lines"][-1] == "line 19999" and len(later["lines"]) == 400
     # All but one that was cut.
@@ -157,7 +157,7 @@ def test_lines_are_shown_while_the_head_is_polled(monkeypatch):
     monkeypatch.setattr(watching, "FOLLOW_S", 0.01)
     first = logs(rank_0=log("up"), rank_1=log("up"))
     nodes = Nodes(n1=[first, logs(rank_0=log("step 1", offset=30, skipped=7), other=log("not asked for"))])
-    ranks = following.logs(PLAN, [0, 1])
+    ranks = log_lines.logs(PLAN, [0, 1])
     shown = []
 
     class Slow(Says):
@@ -174,7 +174,7 @@ def test_lines_are_shown_while_the_head_is_polled(monkeypatch):
 
 
 def test_lines_of_other_nodes_are_read_without_an_unreachable_one():
-    ranks = following.logs(PLAN, [0, 2])
+    ranks = log_lines.logs(PLAN, [0, 2])
     nodes = Nodes(n1=[logs(rank_0=log("up"))], n2=[{"unreachable": True, "msg": "gone"}])
     lines = watching.Lines(PLAN, ranks, nodes)
     assert lines.read(PATIENCE_S) == ["[0] up"]
@@ -187,7 +187,7 @@ def test_lines_of_other_nodes_are_read_without_an_unreachable_one():
 
 
 def test_lines_of_a_slow_node_come_later_and_it_gets_one_query_at_a_time():
-    ranks = following.logs(PLAN, [0, 2])
+    ranks = log_lines.logs(PLAN, [0, 2])
     nodes = Nodes(n1=[logs(rank_0=log("a")), logs(rank_0=log("b"))], n2=[logs(rank_2=log("late"))])
     nodes.slow.add("n2")
     lines = watching.Lines(PLAN, ranks, nodes)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job.run import folder, processes, units
+from ansible.module_utils.trainyard_node.job.run import job_folder as folder
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table, units
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import Cluster, free_port, wait_for
 from job_samples import make_job, make_plan, member
@@ -49,7 +50,7 @@ def job(tmp_path, monkeypatch):
     secrets = {"secret_env": {"KEY": "hunter2"}, "secret_files": {"tls/client.p12": key}, "token": "a token"}
     about = {"job_id": job_id, "job_dir": str(job_dir), "node_plan": part, "files": [], "user": ME}
     yield {**about, **secrets, "source_archive": source}
-    processes.end(job_id, grace_s=0.0)
+    process_table.end(job_id, grace_s=0.0)
 
 
 def ask(question, **arguments):
@@ -66,7 +67,7 @@ def start(job):
 def failed_start(job):
     """Return the message of a start that fails and leaves nothing."""
     message = start(job)["msg"]
-    assert not Path(job["job_dir"]).exists() and processes.of_job(job["job_id"]) == []
+    assert not Path(job["job_dir"]).exists() and process_table.of_job(job["job_id"]) == []
     return message
 
 
@@ -140,7 +141,9 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     assert json.loads(private.read_text())["secret_env"] == {"KEY": "hunter2"}
     key = folder / "tls" / "client.p12"
     assert (key.read_bytes(), key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (b"a key", 0o600, 0o700)
-    assert not any(b"hunter2" in processes.command_line(pid).encode() for pid in processes.of_job(job["job_id"]))
+    assert not any(
+        b"hunter2" in process_table.command_line(pid).encode() for pid in process_table.of_job(job["job_id"])
+    )
 
     wait_for(lambda: (state(job)["cluster"] or {}).get("metrics"), "the first step")
     running = {**collect(job), **state(job)}

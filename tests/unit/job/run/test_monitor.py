@@ -6,22 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from unittest import mock
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import MAYBE_NUMBER, misfit
-from ansible.module_utils.trainyard.job.run import attempt_watch
-from ansible.module_utils.trainyard_node.job.run import log_tail as tails
-from ansible.module_utils.trainyard_node.job.run import monitor as monitors
-from ansible.module_utils.trainyard_node.job.run import node_loop, processes
-from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
-from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
-from ansible.module_utils.trainyard_node.job.run.supervisor import Supervisor
+from ansible.module_utils.trainyard.job.run.decide import attempt_watch
+from ansible.module_utils.trainyard_node.job.run.evidence import log_tail as tails
+from ansible.module_utils.trainyard_node.job.run.monitor import life, node_loop
+from ansible.module_utils.trainyard_node.job.run.monitor import monitor as monitors
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
+from ansible.module_utils.trainyard_node.job.run.ranks.supervisor import Supervisor
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import PATIENCE_S, SILENT_S, attempt, wait_for
-
-TORCHRUN = Path(__file__).resolve().parents[3] / "fixtures" / "torchrun"
+from job_cluster import PATIENCE_S, attempt, wait_for
 
 
 def test_a_job_on_three_nodes_succeeds(cluster):
@@ -42,6 +37,11 @@ def test_a_job_on_three_nodes_succeeds(cluster):
     assert [point["loss"] for point in series] == [1.0, 0.5, 0.3333, 0.25, 0.2]
     assert all(point["elapsed_s"] >= 0 for point in series)
     assert state["progress_rank"] == 0
+    # A monitor that is started after the end changes nothing.
+    before = {name: (job.head.dir / name).read_text() for name in ("monitor.json", "cluster.json", "node_plan.json")}
+    job.head.start()
+    assert job.head.monitor.wait() == 0
+    assert {name: (job.head.dir / name).read_text() for name in before} == before
 
 
 def test_the_first_rank_that_fails_ends_all_others(cluster):
@@ -59,15 +59,6 @@ def test_the_first_rank_that_fails_ends_all_others(cluster):
     assert job.nodes[2].exits() == {"rank4": (None, 15), "rank5": (None, 9)}
 
 
-def test_the_report_of_an_agent_names_the_rank(cluster):
-    runner = NodeRunner(cluster(["wait", "wait"]).head.dir)
-    runner.node_plan["world_size"] = 3
-    agent = {"name": "agent", "ranks": [1, 2], "log": str(TORCHRUN / "sigkill-node1.txt")}
-    failure = runner.failure(agent, from_status(1))
-    assert (failure["process"], failure["rank"], failure["signal"], failure["result"]) == ("agent", 2, 9, "signal")
-    assert failure["exit_code"] is None
-
-
 def test_a_report_of_many_ranks_reaches_the_head(cluster):
     job = cluster(["wait"], ["exit1"])
     # 140 KB of ranks in one message: as many failed processes on a great node.
@@ -83,48 +74,13 @@ def test_a_report_of_many_ranks_reaches_the_head(cluster):
     assert job.nodes[1].end()["failure"] == end["failure"]
 
 
-def test_a_frozen_node_ends_the_job_on_all_others(cluster):
-    job = cluster(["wait"], ["wait"], ["wait"]).start()
-    job.nodes[1].signal(signal.SIGSTOP)
-    failure = job.over()["failure"]
-    assert (failure["kind"], failure["host"], failure["ranks_running"]) == ("silent", "n2", 1)
-    assert failure["after_s"] >= SILENT_S
-    job.all_ended(but=["n2"])
-    # When it runs again, it ends its ranks, too.
-    job.nodes[1].signal(signal.SIGCONT)
-    job.all_ended()
-    assert job.nodes[1].end()["state"] == "failed"
-
-
-def test_a_head_whose_monitor_is_killed(cluster):
-    job = cluster(["wait"], ["wait"]).start()
-    job.head.signal(signal.SIGKILL)
-    job.nodes[1].monitor.wait()
-    end = job.nodes[1].end()
-    assert (end["state"], end["failure"]["kind"]) == ("failed", "head_silent")
-    assert (end["failure"]["host"], end["failure"]["seen_by"]) == ("n1", "n2")
-    assert end["failure"]["after_s"] >= SILENT_S
-    # The ranks of the head node go with their monitor, although nobody was left to end them.
-    wait_for(lambda: not job.head.left(), "the head's ranks to end")
-    job.all_ended()
-
-
-def test_stopping_one_node_stops_the_job(cluster):
-    job = cluster(["wait"], ["wait"], ["wait"]).start()
-    job.nodes[2].signal(signal.SIGTERM)
-    end = job.over()
-    assert (end["state"], end["host"]) == ("stopped", "n3")
-    job.all_ended()
-    assert [node.end()["state"] for node in job.nodes] == ["stopped"] * 3
-
-
 def test_a_child_that_is_slow_to_become_a_zombie_is_reaped(tmp_path, monkeypatch):
     """A process gives its memory back first, and with it the job id by which it is found; then its end is told."""
     (tmp_path / "exits").mkdir()
     children = Supervisor(tmp_path, {"job_id": "j", "processes": []})
     child = subprocess.Popen(["sleep", "60"])
     children._running["rank0"] = child
-    monkeypatch.setattr(processes, "end", lambda job_id: child.terminate())
+    monkeypatch.setattr(process_table, "end", lambda job_id: child.terminate())
     children.end()
     assert json.loads((tmp_path / "exits/rank0.json").read_text())["signal"] == signal.SIGTERM
 
@@ -140,18 +96,8 @@ def test_a_process_gets_the_planned_environment_and_nothing_else(cluster):
     job.over()
     env = json.loads((job.head.dir / "logs" / "rank_0.log").read_text())
     env.pop("LC_CTYPE", None)  # set by Python itself where there is no locale
-    assert env == {**process["env"], "A": "planned", "HOME": "/elsewhere", "API_KEY": "secret"}
-
-
-def test_a_monitor_that_is_started_after_the_end_changes_nothing(cluster):
-    job = cluster(["train"]).start()
-    job.head.go()
-    job.over()
-    job.all_ended()
-    before = {name: (job.head.dir / name).read_text() for name in ("monitor.json", "cluster.json", "node_plan.json")}
-    job.head.start()
-    assert job.head.monitor.wait() == 0
-    assert {name: (job.head.dir / name).read_text() for name in before} == before
+    own = {"TRAINYARD_NODE_DIR": str(job.head.dir), "API_KEY": "secret"}
+    assert env == {**process["env"], "A": "planned", "HOME": "/elsewhere", **own}
 
 
 def in_this_process(job, meanwhile=None):
@@ -161,7 +107,7 @@ def in_this_process(job, meanwhile=None):
         nodes = [monitors.Monitor(node.dir) for node in job.nodes]
         doings = [asyncio.to_thread(meanwhile, nodes)] if meanwhile else []
         # In one process, each would reap the other's ranks as orphans that it has adopted.
-        with mock.patch.object(processes, "reap_adopted"):
+        with mock.patch.object(process_table, "reap_adopted"):
             await asyncio.wait_for(asyncio.gather(*(node.run() for node in nodes), *doings), PATIENCE_S)
         return [node.runner.end for node in nodes]
 
@@ -171,14 +117,14 @@ def in_this_process(job, meanwhile=None):
 def test_the_monitor_finds_an_exit_that_the_kernel_does_not_report(cluster, monkeypatch):
     job = cluster(["exit7"])
     job.head.go()
-    monkeypatch.setattr(processes, "open_end", lambda pid, started: None)
+    monkeypatch.setattr(process_table, "open_end", lambda pid, started: None)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
     assert in_this_process(job)[0]["failure"]["exit_code"] == 7
 
 
 def test_the_exit_of_a_rank_wakes_all_monitors(cluster, monkeypatch):
     job = cluster(["wait"], ["wait"], silent_after_s=2 * PATIENCE_S, max_restarts=1)
-    monkeypatch.setattr(monitors, "TICK_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(life, "TICK_S", 2 * PATIENCE_S)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
 
     def kill(nodes):
@@ -274,17 +220,6 @@ def test_much_text_of_other_ranks_costs_little(node_logs, monkeypatch):
     monkeypatch.setattr(tails.Tail, "_parse", lambda self, lines: read.append(len(lines)) or [])
     node_logs(rank_3="x\n" * (1 << 20))
     assert sum(read) <= tails.GLANCE // 2
-
-
-def test_a_job_whose_last_rank_prints_has_its_progress_and_time_left(cluster):
-    job = cluster(["wait"], ["train"])
-    job.start()
-    for node in job.nodes:
-        node.go()
-    wait_for(lambda: job.state()["metrics"].get("step") == 5, "the last step")
-    state = job.state()
-    assert (state["progress_rank"], state["metrics"]["loss"]) == (1, 0.2)
-    assert not misfit(state["left_s"], MAYBE_NUMBER)
 
 
 def test_the_series_stays_small(tail, tmp_path):

@@ -5,15 +5,14 @@ import signal
 import time
 
 import pytest
-from ansible.module_utils.trainyard.job.run.head_state import HeadState
-from ansible.module_utils.trainyard.job.run.orders import Now
-from ansible.module_utils.trainyard_node.job.run import monitor as monitors
-from ansible.module_utils.trainyard_node.job.run import node_loop
-from ansible.module_utils.trainyard_node.job.run import processes as procs
-from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
-from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
+from ansible.module_utils.trainyard.job.run.decide.head_state import HeadState
+from ansible.module_utils.trainyard.job.run.decide.orders import Now
+from ansible.module_utils.trainyard_node.job.run.monitor import monitor as monitors
+from ansible.module_utils.trainyard_node.job.run.monitor import node_loop
+from ansible.module_utils.trainyard_node.job.run.monitor.node_runner import NodeRunner
+from ansible.module_utils.trainyard_node.job.run.ranks.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import attempt, heard, wait_for
+from job_cluster import attempt, wait_for
 from test_job_checkpoints import archive
 
 
@@ -24,81 +23,18 @@ def lose(node):
     wait_for(lambda: not node.left(), "the processes of a lost node to end with it")
 
 
-def runs(job, number, **ranks):
-    """Wait until these hosts run their ranks in an attempt; return RANK and WORLD_SIZE of each."""
-    found = {}
-    nodes = {node.spec["host"]: node for node in job.nodes}
-    for host, rank in ranks.items():
-        node = nodes[host]
-        wait_for(lambda node=node, rank=rank: attempt(node, f"rank{rank}") == number, f"rank {rank} on {host}")
-        environment = procs.environment(node.pid(f"rank{rank}"))
-        # Before a process becomes its program, it has another environment.
-        environment = wait_for(lambda node=node, rank=rank: started(node, rank), f"rank {rank} of {host} to begin")
-        found[host] = environment["RANK"], environment["WORLD_SIZE"]
-    return found
-
-
-def follows(node, head):
-    """Wait until a lost node follows the attempt of the others, and the head has heard so, from after it began to."""
-    wait_for(lambda: (node.read("attempts.json") or {}).get("") == 1, f"{node.spec['host']} to follow")
-    wait_for(lambda: not node.read("node_plan.json")["processes"], f"{node.spec['host']} to have no ranks")
-    # The restart takes back only who has reported in time.
-    heard(head, node.spec["host"])
-
-
-def started(node, rank):
-    environment = procs.environment(node.pid(f"rank{rank}"))
-    return environment if "RANK" in environment else None
-
-
-def test_the_first_node_is_left_out_too_and_takes_part_again(cluster):
-    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=12, min_nodes=2).start()
-    lost, second, _ = job.nodes
-    lose(lost)
-    assert runs(job, 1, n2=0, n3=2) == {"n2": ("0", "3"), "n3": ("2", "3")}
-    state = wait_for(lambda: found if (found := second.read("cluster.json"))["ranks_running"] == 3 else None, "ranks")
-    assert (state["head"], state["world_size"], state["restarts"]["left_out"]) == ("n2", 3, {"n1": 0})
-    (restart,) = state["restarts"]["history"]
-    assert (restart["left_out"], restart["world_size"], restart["nodes"]) == (["n1"], 3, 2)
-    # The lost node comes back: it runs nothing until the next restart.
-    lost.start()
-    follows(lost, second)
-    os.kill(second.pid("rank1"), signal.SIGKILL)
-    assert runs(job, 2, n1=0, n2=1, n3=3) == {"n1": ("0", "4"), "n2": ("1", "4"), "n3": ("3", "4")}
-    for node in job.nodes:
-        node.go()
-    assert wait_for(lambda: second.read("cluster.json")["end"], "the end of the job")["state"] == "succeeded"
-    for node in job.nodes:
-        node.monitor.wait()
-        assert node.left() == []
-
-
 def test_checkpoints_are_watched_where_rank_0_is_now(cluster, tmp_path):
     """They were watched no more, so that neither a rollback nor the hang rule knew of them."""
-    saved = tmp_path / "saved"
-    saved.mkdir()
-    watched = {"checkpoints": str(saved), "checkpoint_rollback": True}
-    job = cluster(
-        *(["wait"], ["wait"], ["wait"]), max_restarts=3, rejoin_s=12, min_nodes=2, n1=watched, n2=watched, n3=watched
-    ).start()
-    first, second, _ = job.nodes
-
-    def newest(node):
-        found = (node.read("cluster.json") or {}).get("checkpoints") or {}
-        return found.get("host"), (found.get("newest") or {}).get("step")
-
-    (saved / "step_10.pt").write_bytes(archive())
-    wait_for(lambda: newest(first) == ("n1", 10), "the first checkpoint")
-    lose(first)
-    assert runs(job, 1, n2=0, n3=1) == {"n2": ("0", "2"), "n3": ("1", "2")}
-    (saved / "step_20.pt").write_bytes(archive())
-    wait_for(lambda: newest(second) == ("n2", 20), "the checkpoint that n2 saves")
-    first.start()
-    follows(first, second)
-    os.kill(second.pid("rank0"), signal.SIGKILL)
-    assert runs(job, 2, n1=0, n2=1, n3=2)["n1"] == ("0", "3")
-    (saved / "step_30.pt").write_bytes(archive())
-    wait_for(lambda: newest(second) == ("n1", 30), "the checkpoint that n1 saves")
+    (tmp_path / "step_10.pt").write_bytes(archive())
+    watched = {"checkpoints": str(tmp_path)}
+    job = cluster(["wait"], ["wait"], ["wait"], max_restarts=3, min_nodes=2, n2=watched)
+    second = NodeRunner(job.nodes[1].dir)
+    assert second.checkpoints.state() is None
+    second.follow({"attempts": {"": 1}, "go": False, "absent": [0]})
+    state = wait_for(second.checkpoints.state, "a poll of the checkpoints")
+    assert (state["newest"] or state["unfinished"])["name"] == "step_10.pt"
+    second.follow({"attempts": {"": 2}, "go": False})
+    assert second.checkpoints.state() is None
 
 
 def test_mpirun_goes_on_without_a_node_and_its_ranks_are_known_on_their_nodes(cluster):

@@ -5,10 +5,8 @@ import re
 import signal
 
 import pytest
-from ansible.module_utils.trainyard.job.run import hang
 from ansible.module_utils.trainyard_node import agent
 from job_cluster import wait_for
-from test_job_checkpoints import archive
 from test_stacks_live import begun, hanging
 
 SOON = {"after_s": 3, "first_s": 30, "pause_s": 30, "pause_pattern": "evaluat"}
@@ -52,51 +50,6 @@ def assert_stacks(job, *ranks_of_nodes):
         assert all(f"\nrank {rank}  pid " in text for rank in ranks)
 
 
-def test_a_job_that_hangs_without_a_limit_goes_on_and_says_where_its_ranks_are(hangs):
-    job = begun(hangs(["barrier", "barrier"], ["sleep", "barrier"], hang={**SOON, "after_s": None, "least_s": 3}))
-    told = {"job_id": job.head.job_id, "job_dir": str(job.head.dir)}
-    wait_for(lambda: "the job goes on" in agent.state(**told).get("note", ""), "the note on where the ranks are")
-    note, line = (agent.state(**told)[name] for name in ("note", "line"))
-    assert "3 ranks (0, 1, 3) are in barrier (rank.py:" in note and "rank 2 on n2 is in sleep (rank.py:" in note
-    assert re.search(r"step 1\b.*   no new step for \d:\d\d$", line), line
-    assert job.state()["end"] is None and len(job.state()["stacks"]["groups"]) == 2
-
-
-def test_a_job_that_prints_unknown_lines_does_not_hang(hangs):
-    job = begun(hangs(["count"], ["barrier"], hang={**SOON, "least_s": 3}))
-    wait_for(lambda: (job.state().get("printing") or {}).get("unread"), "the word of lines that are not read")
-    assert job.state()["printing"]["text"].startswith("printing, but no progress is read: it ")
-    assert (job.state()["metrics"]["step"], job.state()["end"]) == (1, None)
-    (job.nodes[0].dir / "source" / "enough").touch()
-    assert job.over()["failure"]["kind"] == "hung"
-
-
-def test_a_save_that_is_over_silences_nothing_and_any_rank_s_step_is_progress(cluster):
-    limits = {"hang": {"after_s": 6, "first_s": 600, "pause_s": 600, "pause_pattern": hang.DEFAULT_PAUSE}}
-    job = cluster(["wait"], ["steps"], n1={**limits, "checkpoints": "saved"}, n2=limits)
-    folder, log = job.head.dir / "saved", job.head.dir / "logs" / "rank_0.log"
-    folder.mkdir()
-    job.start()
-    job.nodes[1].go()
-    # The steps of rank 0 are those that count, and it makes no more.
-    with log.open("a") as more:
-        more.writelines(f"step {step} loss 0.5\n" for step in range(1, 1001))
-    wait_for(lambda: job.state()["metrics"].get("step") == 1000, "the steps of rank 0")
-    wait_for(lambda: job.state()["end"] or steps(job.nodes[1], 1) > 30, "steps of rank 1 beyond the limit")
-    assert job.state()["end"] is None
-    with log.open("a") as more:
-        more.write("Saving checkpoint step_1000.pt\n")
-    (folder / "step_1000.pt").write_bytes(archive())
-    wait_for(lambda: (job.state()["checkpoints"] or {}).get("newest"), "the checkpoint")
-    os.kill(job.nodes[1].pid("rank1"), signal.SIGSTOP)
-    failure = job.over()["failure"]
-    assert (failure["kind"], failure["limit"]) == ("hung", hang.STEP)
-
-
-def steps(node, rank):
-    return (node.dir / "logs" / f"rank_{rank}.log").read_text().count("step")
-
-
 def test_a_stopped_rank_is_named_and_ended(hangs):
     """An agent hands SIGTERM on and waits for its ranks; torchrun's does so for 30 s, systemd for 5."""
     job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 8}).start()
@@ -111,20 +64,3 @@ def test_a_stopped_rank_is_named_and_ended(hangs):
     assert failure["reason"].startswith("rank 3 on n2 is stopped (by SIGSTOP)")
     job.all_ended()
     assert job.nodes[1].exits()["rank3"] == (None, signal.SIGTERM)
-
-
-def test_a_job_whose_time_is_up_records_where_its_ranks_were_and_which_had_ended(hangs):
-    job = hangs(["barrier"], ["barrier", "leave"], hang={**SOON, "after_s": 600}, timeout_s=30)
-    begun(job)
-    end = job.over()
-    failure = end["failure"]
-    assert (end["state"], end["after_s"], failure["kind"], failure["step"]) == ("timed_out", 30, "timed_out", 1)
-    groups = failure["groups"]
-    assert groups[0].startswith("2 ranks (0, 1) are in barrier (rank.py:")
-    assert re.fullmatch(r"rank 2 on n2 ended [1-9]\d* s before, with exit code 0", groups[1])
-    assert len(groups) == 2
-    since = failure["after_s"]
-    assert hang.cause(failure)[0] == f"then no new progress had come for {since} s since step 1"
-    job.all_ended()
-    assert job.nodes[1].end()["failure"] == failure
-    assert_stacks(job, (0,), (1,))

@@ -62,7 +62,7 @@ def test_room_is_made_as_far_as_the_hard_limit_goes(limits, after, said):
     code = (
         "import resource, sys; sys.path.insert(0, sys.argv[1]); "
         f"resource.setrlimit(resource.RLIMIT_NOFILE, {limits}); "
-        "from module_utils.trainyard_node.job.run.connections import make_room; make_room(1000); "
+        "from module_utils.trainyard_node.job.run.monitor.connections import make_room; make_room(1000); "
         "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
     run = subprocess.run([sys.executable, "-c", code, PROJECT], capture_output=True, text=True, check=True)

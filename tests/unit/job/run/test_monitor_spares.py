@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job.run.restarts import restart_text
-from ansible.module_utils.trainyard_node.job.run import processes as procs
-from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
-from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
+from ansible.module_utils.trainyard.job.run.decide.restarts import restart_text
+from ansible.module_utils.trainyard_node.job.run.monitor.node_runner import NodeRunner
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
+from ansible.module_utils.trainyard_node.job.run.ranks.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from captured_tree import NODES
 from job_cluster import attempt, wait_for
@@ -117,10 +117,10 @@ def test_tools_of_the_health_check_are_not_ended_as_ranks(cluster, sick, tmp_pat
     assert len(asked.read_text()) - noted <= 4
 
 
-@pytest.mark.parametrize("there", [["wait"], []], ids=["its own ranks", "ranks that the head starts, as mpirun does"])
-def test_without_a_spare_a_lasting_finding_ends_the_job_at_once(cluster, sick, there):
+def test_without_a_spare_a_lasting_finding_ends_the_job_at_once(cluster, sick):
+    """The head starts all ranks, as mpirun does."""
     environment, file = sick
-    job = cluster(["wait"], there, max_restarts=3, rejoin_s=1000, n2=GATE)
+    job = cluster(["wait"], [], max_restarts=3, rejoin_s=1000, n2=GATE)
     job.nodes[1].environment = environment
     job.start()
     file.touch()
@@ -170,7 +170,7 @@ def running(pid):
 def told(node, name):
     """Return the members that a running process knows: by options, variables and the file."""
     words = wait_for(lambda: running(node.pid(name)), "its script")
-    environment = procs.environment(node.pid(name))
+    environment = process_table.environment(node.pid(name))
     return words[3:], environment["MACHINES"], environment["OTHER"], (node.dir / "hostfile").read_text()
 
 

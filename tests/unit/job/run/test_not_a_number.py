@@ -6,8 +6,10 @@ import re
 import pytest
 from ansible.module_utils.trainyard.findings.spans import stretches
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.run import progress
-from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard.job.run.logs import progress
+from ansible.module_utils.trainyard_controller.job import reporting
+from ansible.module_utils.trainyard_controller.job.schedulers.kubernetes_run import job_logs
+from ansible.module_utils.trainyard_controller.runs import run_folder
 from ansible.module_utils.trainyard_node import agent
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,14 +133,25 @@ def test_a_lost_loss_is_in_state_summary_text_and_page(tmp_path):
     assert [tuple(round(float(text)) for text in gap) for gap in gaps] == [(42, 58)]
 
 
-def test_the_loss_of_a_schedulers_job_is_read_from_its_log(tmp_path):
+class OnePod:
+    """A cluster with one pod of an MSJob, whose loss is lost."""
+
+    def pods(self, name):
+        return [{"metadata": {"name": f"{name}-worker-0"}}]
+
+    def log(self, *_, **__):
+        losses = {step: 0.5 if step < 11 else NAN for step in range(1, 26)}
+        return "".join(f"2026-11-21T20:00:{step:02}Z step {step}/25 loss {loss}\n" for step, loss in losses.items())
+
+
+def test_the_loss_of_an_operators_job_is_read_from_its_log(tmp_path):
     run = tmp_path / "digits-1"
     (run / "logs").mkdir(parents=True)
     plan = make_plan(make_job(launcher="direct"), [member(0)]).as_dict()
     plan |= {"engine": submitted("kubernetes")["engine"]}
     (run / "plan.json").write_text(json.dumps(plan))
-    log = "".join(f"step {step}/25 loss {0.5 if step < 11 else NAN}\n" for step in range(1, 26))
-    (run / "logs" / "rank_0.log").write_text(log)
+    settings = {"name": "digits", "resource": "MSJob", "pods": 1, "ranks_per_pod": 1, "container": "ms"}
+    run_folder.write_logs(run, job_logs(OnePod(), settings, 1 << 20, "")["logs"], keep=False)
     state = {"state": "succeeded", "started": 1000.0, "finished": 1010.0, "metrics": {"step": 25.0, "loss": None}}
     state["nodes"] = [{"host": "pod-0", "state": "ended", "ranks": [0], "processes": []}]
     report = reporting.report(run, {}, {}, job_state=state)

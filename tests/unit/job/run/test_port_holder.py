@@ -4,7 +4,7 @@ import os
 import socket
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import port_holder
+from ansible.module_utils.trainyard_node.job.run.evidence import port_holder
 from ansible.module_utils.trainyard_node.machine.users import user_name
 
 HEADING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job.run import goodput
-from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN, PLACES, compile_pattern, parse_line
-from ansible.module_utils.trainyard.job.run.progress_reader import merged, read_lines
-from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
+from ansible.module_utils.trainyard.job.run.logs.progress import DEFAULT_PATTERN, PLACES, compile_pattern, parse_line
+from ansible.module_utils.trainyard.job.run.logs.progress_reader import merged, read_lines
+from ansible.module_utils.trainyard.job.run.measure import goodput
+from ansible.module_utils.trainyard_node.job.run.evidence.log_tail import Tail
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import rank_connections as meeting
-from ansible.module_utils.trainyard.job.run.answers import MONITOR
+from ansible.module_utils.trainyard.job.run.measure import rank_connections
+from ansible.module_utils.trainyard.job.run.wire.answers import MONITOR
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard_node.job.run import rank_connections as node_meeting
+from ansible.module_utils.trainyard_node.job.run.evidence import rank_connections as node_meeting
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import wait_for
@@ -48,9 +48,11 @@ def port():
 @pytest.fixture
 def looker(monkeypatch, port):
     """Looks at connections to that port alone, as another node sees them: other tests have theirs on this machine."""
-    table = meeting.connections
+    table = rank_connections.connections
     monkeypatch.setattr(
-        node_meeting.meeting, "connections", lambda *given: [each for each in table(*given) if port == each.remote_port]
+        node_meeting.rank_connections,
+        "connections",
+        lambda *given: [each for each in table(*given) if port == each.remote_port],
     )
 
     def make(**changes):
@@ -144,7 +146,7 @@ V6 = "0000000000000000FFFF00000100007F"
 )
 def test_the_kernels_tables(line, address, found):
     assert sys.byteorder == "little"
-    assert meeting.connections(f"  sl  local_address ...\n{line}\n", [address]) == found
+    assert rank_connections.connections(f"  sl  local_address ...\n{line}\n", [address]) == found
 
 
 NEVER = {"met": False, "looks": 30, "launcher": ""}
@@ -168,13 +170,13 @@ APART = {"head": "n1", "hosts": ["n2", "n3"], "looks": 30, "launchers": []}
     ],
 )
 def test_ranks_trained_apart_where_every_node_sampled_and_none_met(launcher, reported, found):
-    assert meeting.apart(launcher, 3, ["n1", "n2", "n3"], reported) == found
+    assert rank_connections.apart(launcher, 3, ["n1", "n2", "n3"], reported) == found
 
 
 def test_programs_that_print_a_loss_each_were_to_train_together():
     """As Lightning's Trainer does with the number of devices of one node."""
     arguments = 3, ["n1", "n2", "n3"], {"n2": NEVER, "n3": NEVER}
-    assert meeting.apart("direct", *arguments, trained=True) == APART
+    assert rank_connections.apart("direct", *arguments, trained=True) == APART
 
 
 def summary(meeting_n2, state="succeeded"):
@@ -192,7 +194,10 @@ def test_a_job_that_succeeded_apart_has_a_warning():
     for other in (summary(NEVER, "failed"), summary({**NEVER, "met": True}), summary(None)):
         assert other["apart"] is None
         assert "WARNING" not in job_text.explain(other, "/runs/1", "/jobs/1", [])
-    alone, launched = meeting.texts({**APART, "hosts": ["n1"]}), meeting.texts({**APART, "launchers": ["torchrun"]})
+    alone, launched = (
+        rank_connections.texts({**APART, "hosts": ["n1"]}),
+        rank_connections.texts({**APART, "launchers": ["torchrun"]}),
+    )
     assert alone[0].endswith("no rank had one with another")
     assert launched[0].endswith("no rank on n2, n3 had a connection with n1, and each node ran torchrun by itself")
 
@@ -201,4 +206,4 @@ def test_a_job_that_succeeded_apart_has_a_warning():
 def test_any_table_is_read(table, address):
     """The monitor takes a ValueError as no table."""
     with contextlib.suppress(ValueError):
-        assert isinstance(meeting.connections(table, [address]), list)
+        assert isinstance(rank_connections.connections(table, [address]), list)

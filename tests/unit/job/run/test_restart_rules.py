@@ -5,12 +5,13 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-from ansible.module_utils.trainyard.job.run import causes, failure, headline, messages
-from ansible.module_utils.trainyard.job.run.restart_rules import decide, evidence
-from ansible.module_utils.trainyard.job.run.restarts import SHORT_S, Restarts, gave_up
-from ansible.module_utils.trainyard_node.job.run import execute, oom_kills
-from ansible.module_utils.trainyard_node.job.run.failures import Failures
-from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
+from ansible.module_utils.trainyard.job.run.decide.restart_rules import decide, evidence
+from ansible.module_utils.trainyard.job.run.decide.restarts import SHORT_S, Restarts, gave_up
+from ansible.module_utils.trainyard.job.run.logs import causes, failures, headline
+from ansible.module_utils.trainyard.job.run.wire import messages
+from ansible.module_utils.trainyard_node.job.run.evidence.rank_failures import Failures
+from ansible.module_utils.trainyard_node.job.run.ranks import execute, oom_kills
+from ansible.module_utils.trainyard_node.job.run.ranks.rank_exits import from_status
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_job import SimulatedJob, failed
@@ -284,8 +285,8 @@ def test_a_process_that_comes_back_alone_is_no_attempt():
 # ---- the node
 
 
-def ended(tmp_path, process, log, name="rank1.log", **plan):
-    """The failure that a node reports of a process that ended with status 1, by the log of its rank."""
+def ended(tmp_path, process, log, name="rank1.log", status=1):
+    """The failure that a node reports of a process that ended with this status, by the log of its rank."""
     (tmp_path / "logs").mkdir(exist_ok=True)
     (tmp_path / "logs" / name).write_text(log)
     full_plan = {
@@ -295,10 +296,9 @@ def ended(tmp_path, process, log, name="rank1.log", **plan):
         "world_size": 4,
         "port": 29500,
         "rank_log": "rank{rank}.log",
-        **plan,
     }
     node = Failures(tmp_path, full_plan, ())
-    return node.failure(process, from_status(1), "")
+    return node.failure(process, from_status(status), "")
 
 
 def test_a_node_reports_the_end_of_its_own_ranks_log(tmp_path):
@@ -322,7 +322,7 @@ def test_a_rank_of_mpirun_on_another_node_writes_the_end_of_its_log_into_mpiruns
     printed = capsys.readouterr().out
     assert printed == "trainyard: rank 2 error: KeyError: 'lr'\ntrainyard: rank 2 stack: job/train.py:12 main\n"
     log = f"trainyard: rank 2 ended with status 1\n{printed}"
-    assert failure.mpirun_evidence(log, 1) == {}
+    assert failures.mpirun_evidence(log, 1) == {}
     process = {"name": "mpirun", "ranks": [0, 1, 2, 3], "log": str(tmp_path / "logs/mpirun.log")}
     found = ended(tmp_path, process, log, "mpirun.log")
     assert (found["rank"], found["error"], found["stack"]) == (2, "KeyError: 'lr'", "job/train.py:12 main")

@@ -2,7 +2,7 @@
 
 import json
 
-from ansible.module_utils.trainyard.job.run.restarts import (
+from ansible.module_utils.trainyard.job.run.decide.restarts import (
     MAX_FRUITLESS,
     PAUSE_S,
     SHORT_S,

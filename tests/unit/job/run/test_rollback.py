@@ -7,12 +7,14 @@ import signal
 import pytest
 from ansible.module_utils.trainyard.job.file.restart_settings import parse
 from ansible.module_utils.trainyard.job.file.values import Values
-from ansible.module_utils.trainyard.job.run import checkpoints, goodput, messages, restarts, rollback
-from ansible.module_utils.trainyard.job.run.checkpoints import History, Sample
-from ansible.module_utils.trainyard.job.run.head_state import cluster_state
-from ansible.module_utils.trainyard.job.run.orders import Inform
-from ansible.module_utils.trainyard.job.run.restarts import Restarts, gave_up, restart_text
-from ansible.module_utils.trainyard.job.run.rollback import Rollback, own_failure
+from ansible.module_utils.trainyard.job.run.decide import restarts, rollback
+from ansible.module_utils.trainyard.job.run.decide.head_state import cluster_state
+from ansible.module_utils.trainyard.job.run.decide.orders import Inform
+from ansible.module_utils.trainyard.job.run.decide.restarts import Restarts, gave_up, restart_text
+from ansible.module_utils.trainyard.job.run.decide.rollback import Rollback, own_failure
+from ansible.module_utils.trainyard.job.run.measure import checkpoints, goodput
+from ansible.module_utils.trainyard.job.run.measure.checkpoints import History, Sample
+from ansible.module_utils.trainyard.job.run.wire import messages
 from ansible.module_utils.trainyard.job.schedulers import parse as parse_job
 from ansible.module_utils.trainyard.report.job_text import cause
 from simulated_job import SimulatedJob, failed
@@ -98,8 +100,8 @@ def test_two_attempts_that_end_before_their_first_step_set_the_checkpoint_aside(
     assert job.state_of()["aside"] == ["step_100.pt"] and "restored" not in job.state_of()
     text = "; checkpoint step_100.pt is set aside (.set-aside): 2 attempts ended before their first step"
     assert restart_text(job.history[-1]).endswith(text)
-    assert "step 90, " in checkpoints.line(job.state_of(), 100.0)
-    assert checkpoints.line(job.state_of(), 100.0).endswith("(step_100.pt is set aside)")
+    assert "step 90, " in checkpoints.checkpoint_line(job.state_of(), 100.0)
+    assert checkpoints.checkpoint_line(job.state_of(), 100.0).endswith("(step_100.pt is set aside)")
     # A step ends the trial: the checkpoint stays aside.
     job.losses(0.5, 0.4)
     assert job.state.restarts.rollback.trial == []
@@ -340,13 +342,13 @@ def test_what_an_attempt_has_loaded_is_never_a_file_that_is_being_written():
 def found_in(**variables):
     given = {"job_checkpoint_rollback": True, "job_checkpoints": "saved", "job_max_restarts": 3, **variables}
     values = Values({name: value for name, value in given.items() if value is not None})
-    parsed = parse(values, "ssh", "direct")
+    parsed = parse(values, "ssh", "direct", "")
     return parsed, [(finding.check, finding.found) for finding in values.findings]
 
 
 def test_rollback_needs_checkpoints_and_restarts():
     parsed, findings = found_in()
-    assert parsed.rolls_back and not findings
+    assert parsed.checkpoint_rollback and not findings
     wrong = ("job_checkpoint_rollback", "true with no job_checkpoints")
     assert found_in(job_checkpoints=None)[1] == [wrong]
     assert found_in(job_checkpoints=None, job_max_restarts=0)[1] == [wrong]
@@ -356,10 +358,15 @@ def test_rollback_needs_checkpoints_and_restarts():
     assert not found_in(job_checkpoint_rollback=False, job_max_restarts=0)[1]
 
 
-def test_kubernetes_refuses_it():
-    given = {"job_name": "a", "job_command": ["python", "a.py"], "job_scheduler": "kubernetes"}
+def test_an_operator_refuses_it():
+    given = {
+        "job_name": "a",
+        "job_command": ["python", "a.py"],
+        "job_scheduler": "kubernetes",
+        "job_launcher": "mpirun",
+    }
     found = [(each.check, each.found) for each in parse_job({**given, "job_checkpoint_rollback": True})[1]]
-    assert ("job_checkpoint_rollback", "true with job_scheduler: kubernetes") in found
+    assert ("job_checkpoint_rollback", "true with an MPIJob") in found
 
 
 def test_each_order_fits_its_shape():

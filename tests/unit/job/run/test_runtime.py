@@ -10,9 +10,9 @@ import time
 import zipfile
 
 import pytest
-from ansible.module_utils.trainyard_controller import agent_code
-from ansible.module_utils.trainyard_node.job.run import processes, units
-from ansible.module_utils.trainyard_node.job.run.rank_exits import read_exits
+from ansible.module_utils.trainyard_controller.nodes import agent_code
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table, units
+from ansible.module_utils.trainyard_node.job.run.ranks.rank_exits import read_exits
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import packed_runtime, wait_for
 
@@ -42,7 +42,7 @@ def env_of(job_dir, **changes):
 def test_the_zip_holds_only_modules_of_the_project(job_dir):
     with zipfile.ZipFile(job_dir / "trainyard.pyz") as archive:
         names = archive.namelist()
-    assert "__main__.py" in names and "runtime/trainyard_node/job/run/monitor.py" in names
+    assert "__main__.py" in names and "runtime/trainyard_node/job/run/monitor/monitor.py" in names
     assert not [name for name in names if "ansible" in name or not name.endswith((".py", ".pyc"))]
     # Each module finds its imports in the zip.
     files = [name.removesuffix(".py").removesuffix("/__init__") for name in names if name.endswith(".py")]
@@ -59,8 +59,8 @@ def test_an_agent_keeps_it_beside_its_modules(tmp_path):
     for path, content in agent_code.modules().items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
-    call = "from agent.trainyard_node.job.run import runtime; import hashlib; "
-    call += "print(hashlib.sha256(runtime.packed()).hexdigest())"
+    call = "from agent.trainyard_node.job.run import packing; import hashlib; "
+    call += "print(hashlib.sha256(packing.packed()).hexdigest())"
 
     def packed():
         argv = [sys.executable, "-IS", "-c", f"import sys; sys.path.insert(0, {str(folder)!r}); {call}"]
@@ -326,9 +326,9 @@ def test_a_rank_ends_when_its_agent_is_killed(job_dir):
     log = job_dir / "logs" / "rank_5.log"
     with subprocess.Popen([sys.executable, "-c", start, *rank], env=env_of(job_dir)) as agent:
         pid = int(wait_for(lambda: log.exists() and log.read_text().strip(), "the rank"))
-        assert processes.start_time(pid) is not None
+        assert process_table.start_time(pid) is not None
         agent.send_signal(signal.SIGKILL)
-    wait_for(lambda: processes.start_time(pid) is None, "the rank to end")
+    wait_for(lambda: process_table.start_time(pid) is None, "the rank to end")
 
 
 @pytest.fixture

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import answers
-from ansible.module_utils.trainyard.job.run.take_over import come_back
+from ansible.module_utils.trainyard.job.run.decide.orders import Inform
+from ansible.module_utils.trainyard.job.run.lead.take_over import come_back
+from ansible.module_utils.trainyard.job.run.wire import answers
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard_node.job.run import head_loop, units
 from ansible.module_utils.trainyard_node.job.run import job as node_job
-from ansible.module_utils.trainyard_node.job.run import monitor as monitors
+from ansible.module_utils.trainyard_node.job.run.monitor import head_loop
+from ansible.module_utils.trainyard_node.job.run.monitor import monitor as monitors
+from ansible.module_utils.trainyard_node.job.run.ranks import units
 from ansible.module_utils.trainyard_node.machine.json_files import read_object
 from job_cluster import Cluster
 from job_samples import summary_of
@@ -80,7 +82,7 @@ def test_a_node_reports_how_its_monitor_ended_or_that_it_restarted(cluster, monk
         systemd.setattr(node_job, "has_systemd", lambda: True)
         systemd.setattr(units, "journal", lambda job_id: said)
         assert node_job._lost(job.head.job_id, found["monitor"]["started"]) == KILLED
-    started = node_job.processes.began(1)
+    started = node_job.process_table.began(1)
     assert started < found["monitor"]["started"]
     assert node_job._lost(job.head.job_id, started - 1) == RESTARTED
 
@@ -112,6 +114,17 @@ def test_a_node_that_shuts_down_has_not_stopped_the_job(tmp_path, monkeypatch):
         assert (node.runner.end["state"], node.runner.end["failure"]) == ("failed", DOWN)
 
 
+def test_a_pod_that_the_cluster_ends_leaves_the_job_that_goes_on(tmp_path):
+    """It has no unit: the first process of the pod says so."""
+    stop = {"signal": "TERM", "grace_s": 30}
+    job = Cluster(tmp_path, ["wait"], ["wait"], max_restarts=1, stop=stop)
+    left, stopped = (monitors.Monitor(job.nodes[1].dir) for _ in range(2))
+    left.go_down()
+    stopped.stop()
+    assert left.leaving and left.goes_down and not left.runner.end
+    assert stopped.runner.end["state"] == "stopped" and not stopped.goes_down
+
+
 def test_with_restarts_a_head_leaves_with_its_node_before_it_counts_one(tmp_path, monkeypatch):
     head = going_down(tmp_path, monkeypatch, 0, max_restarts=1)
     head.runner.supervisor.exits = lambda: {"rank0": {**ENDED, "attempt": 0}}
@@ -133,7 +146,7 @@ def test_with_restarts_a_head_that_shuts_down_begins_the_next_attempt_for_which_
     head = monitors.Monitor(head.job_dir)
     come_back(head.loop.state, read_object(head.job_dir / "cluster.json"), restart["failure"], head_loop.now())
     assert head.loop.state.saving_known and not head.loop.state.restarts.go
-    assert head.loop.state.decide(head_loop.now()) == [] and len(head.loop.state.restarts.history) == 1
+    assert head.loop.state.decide(head_loop.now()) == [Inform()] and len(head.loop.state.restarts.history) == 1
 
 
 def test_a_head_that_shuts_down_has_the_others_choose_a_new_one(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import slow_node
+from ansible.module_utils.trainyard_node.job.run.evidence import slow_node
 
 PRESSURE = "some avg10=0.00 avg60={share} avg300=0.00 total=1\nfull avg10=0.00 avg60=99.00 avg300=0.00 total=1\n"
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import slow_ranks
-from ansible.module_utils.trainyard.job.run.slow_ranks import SLOW_RANK
+from ansible.module_utils.trainyard.job.run.measure import slow_ranks
+from ansible.module_utils.trainyard.job.run.measure.slow_ranks import SLOW_RANK
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -101,7 +101,7 @@ def test_no_rank_is_named_where_they_differ_little(share, ranks, ranks_per_node,
 def test_a_node_whose_ranks_are_all_slow_is_named_with_all_of_them():
     run = Run([0.6] * 8 + [0.05] * 8 + [0.6] * 16, ranks_per_node=8).go(90)
     assert run.names() == [("n2", list(range(8, 16)))]
-    assert slow_ranks.line(run.watch.named) == "slow: ranks 8 to 15 on n2"
+    assert slow_ranks.slow_ranks_line(run.watch.named) == "slow: ranks 8 to 15 on n2"
 
 
 ASLEEP, SLOW = [0.5, 0.5, 0.0, 0.5], [0.6, 0.6, 0.0, 0.6]
@@ -166,7 +166,7 @@ def test_a_slow_rank_that_recovers_may_be_named_again():
     run.go(120)
     (named,) = run.watch.named
     assert 90 < named["until_s"] <= 210
-    assert slow_ranks.line(run.watch.named) == ""
+    assert slow_ranks.slow_ranks_line(run.watch.named) == ""
     run.asleep[2] = run.waiting[2] = 0.0
     assert run.go(150).names() == [("n3", [2]), ("n3", [2])]
 
@@ -199,12 +199,14 @@ NAMED = {"host": "n3", "ranks": [2], "device": "0", "waited": 3, "others": 52, "
 
 
 def test_texts_of_a_slow_rank():
-    assert slow_ranks.line([NAMED]) == "slow: rank 2 on n3, device 0" and slow_ranks.line([]) == ""
+    assert (
+        slow_ranks.slow_ranks_line([NAMED]) == "slow: rank 2 on n3, device 0" and slow_ranks.slow_ranks_line([]) == ""
+    )
     text = "slow from 0:02:10 {}: {} waited for others in 3 % of 40 samples, the others in 52 %"
     mostly = "; mostly it is in load_batch (train.py:88)"
-    assert slow_ranks.text(NAMED) == text.format("on", "rank 2 on n3, device 0") + mostly
+    assert slow_ranks.slow_rank_text(NAMED) == text.format("on", "rank 2 on n3, device 0") + mostly
     many = {**NAMED, "ranks": [8, 9, 10], "device": "", "at": "", "until_s": 600.0}
-    assert slow_ranks.text(many) == text.format("to 0:10:00", "ranks 8 to 10 on n3")
+    assert slow_ranks.slow_rank_text(many) == text.format("to 0:10:00", "ranks 8 to 10 on n3")
     shares, node = slow_ranks.details(NAMED)
     assert "0 52 %, 1 50 %, 2 3 %, 3 55 %" in shares and node.endswith("load 9.1 (processors: 2)")
     (shares,) = slow_ranks.details({**NAMED, "node": [], "shares": [[rank, 50] for rank in range(64)]})

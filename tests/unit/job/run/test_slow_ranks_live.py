@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from ansible.module_utils.trainyard.job.run import messages
-from ansible.module_utils.trainyard_node.job.run import slow_ranks as sampling
-from job_cluster import Cluster, wait_for
+from ansible.module_utils.trainyard.job.run.wire import messages
+from ansible.module_utils.trainyard_node.job.run.evidence import slow_ranks as sampling
+from job_cluster import wait_for
 from test_stacks_live import begun, hanging
 
 # Activities of a process, and whether it then sleeps for another thread.
@@ -72,9 +72,3 @@ def test_samples_and_stacks_of_real_ranks_are_counted(tmp_path, monkeypatch):
         assert [(each["asleep"], each["waited"]) for each in found.values()] == [(0, 0)] * 2
         assert found[1]["at"].startswith("is in spin (rank.py")
         assert found[0]["at"].startswith("is in lock (rank.py")
-
-
-def test_without_the_setting_nothing_is_sampled(tmp_path):
-    with Cluster(tmp_path, ["wait"]) as job:
-        sampler = sampling.Sampler(job.head.dir, job.head.spec)
-        assert sampler.report() is None and sampler._thread is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import stacks
+from ansible.module_utils.trainyard.job.run.logs import stacks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,8 @@ def main_thread(name):
 def record(rank, name="", **changes):
     frames = main_thread(name) if name else []
     return {"rank": rank, "pid": 100 + rank, "device": "", "state": "S", "wchan": "futex_do_wait", "cpu_percent": 0,
-            "frames": frames, "problem": "", "recorder": "", "looks": 3, "waited": 0, **changes}  # fmt: skip
+            "frames": frames, "problem": "", "recorder": "", "calls": [], "ras": [],
+            "looks": 3, "waited": 0, **changes}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_the_record_has_the_odd_group_first_and_few_groups():
     found = {"n1": waiting[:2], "n2": [record(2, "sleeps"), waiting[3]]}
     made = stacks.recorded(stacks.groups(found), 5.0)
     odd, others = made["groups"]
-    assert misfit(made, stacks.RECORD) == "" and (made["time"], made["more"]) == (5.0, 0)
+    assert misfit(made, stacks.STACKS) == "" and (made["time"], made["more"]) == (5.0, 0)
     assert (odd["odd"], odd["ranks"], odd["hosts"]) == (True, [2], ["n2"])
     assert odd["frames"][0] == ["load_batch", "cap.py", 7, "own"]
     assert (others["odd"], others["ranks"], others["hosts"]) == (False, [0, 1, 3], ["n1", "n2"])

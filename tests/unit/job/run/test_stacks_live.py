@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job.run import stacks as rules
-from ansible.module_utils.trainyard_node.job.run import processes, stacks
+from ansible.module_utils.trainyard.job.run.logs import stacks as rules
+from ansible.module_utils.trainyard_node.job.run.evidence import stacks
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from job_cluster import Cluster, wait_for
 
 # A rank that trains with others: its barrier is a pipe into which nobody writes as long as one of them does not come.
@@ -34,17 +35,9 @@ def spin():
     while True:
         sum(range(1000))
 
-def count():
-    number = 0
-    while not pathlib.Path("enough").exists():
-        number += 1
-        print(f"it {number}: ppl {9 / number}", flush=True)
-        time.sleep(0.05)
-    barrier()
-
 def step(how):
     ways = {"barrier": barrier, "sleep": lambda: sleep(3600), "lock": lock, "fifo": load_batch, "spin": spin}
-    {**ways, "count": count, "leave": lambda: None}[how]()
+    ways[how]()
 
 pathlib.Path(f"up-{os.getpid()}").touch()
 while not pathlib.Path("go").exists():
@@ -55,7 +48,7 @@ step(sys.argv[1])
 
 
 # Functions in which its ranks stay.
-WAYS = ("barrier", "sleep", "lock", "load_batch", "spin", "count")
+WAYS = ("barrier", "sleep", "lock", "load_batch", "spin")
 
 
 def hanging(folder, *modes, **settings):
@@ -89,9 +82,10 @@ def taken(node):
     return stacks.take(node.dir, node.spec, apart_s=0.05)
 
 
-@pytest.fixture
-def job(tmp_path):
-    with hanging(tmp_path, ["barrier", "barrier"], ["barrier", "fifo"]) as job:
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """A job of four ranks, which no test disturbs."""
+    with hanging(tmp_path_factory.mktemp("job"), ["barrier", "barrier"], ["barrier", "fifo"]) as job:
         yield begun(job)
 
 
@@ -120,7 +114,7 @@ def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
             started.enter_context(subprocess.Popen(argv, stdin=subprocess.PIPE, env={**job, **env}))
             for env in ({}, *({"RANK_ID": "0", "MS_ROLE": role} for role in ("MS_SCHED", "MS_WORKER")))
         )
-        pid = {"pid": launcher.pid, "start_time": processes.start_time(launcher.pid)}
+        pid = {"pid": launcher.pid, "start_time": process_table.start_time(launcher.pid)}
         (tmp_path / "pids.json").write_text(json.dumps({"agent": pid}))
         node_plan = {"job_id": "under-msrun", "processes": [{"name": "agent", "ranks": [0]}]}
         found = stacks.of_job(tmp_path, node_plan)

@@ -5,9 +5,9 @@ import os
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import run_choice as known_runs
-from ansible.module_utils.trainyard_controller import run_folder
-from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_controller.job import run_choice as known_runs
+from ansible.module_utils.trainyard_controller.runs import run_folder
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from ansible_run import without_slow_lines
 from job_cluster import PATIENCE_S, wait_for
 from job_samples import saved_plan
@@ -48,12 +48,12 @@ def test_a_stopped_launch_that_checks_its_nodes_starts_nothing(launch):  # noqa:
     run.hold.unlink()
     assert run.end() == 2
     assert f"Job {job_id} was stopped (playbooks/stop.yml) before anything of it was started." in run.said
-    assert not run.state.exists() and processes.of_job(job_id) == []
+    assert not run.state.exists() and process_table.of_job(job_id) == []
     # It is no run: nobody means it by the newest.
     with pytest.raises(UnusableError, match="No run at all"):
         known_runs.find(run.runs)
-    status, said = Stop(run, job_id=job_id).end()
-    assert status == 2 and f"No run {job_id} was started from" in said
+    with pytest.raises(UnusableError, match=f"No run {job_id} was started from"):
+        known_runs.find(run.runs, job_id=job_id, must_name=True)
 
 
 def test_while_nodes_start_the_job_stop_waits_and_ends_it(launch, tmp_path):  # noqa: F811
@@ -69,7 +69,7 @@ def test_while_nodes_start_the_job_stop_waits_and_ends_it(launch, tmp_path):  # 
     assert f"Job {run.job_id} was stopped after" in said and "no process of the job is left on here" in said
     assert run.end() == 2
     assert f"Job {run.job_id} was stopped after" in run.said
-    assert processes.of_job(run.job_id) == []
+    assert process_table.of_job(run.job_id) == []
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import time
 
 import pytest
 from ansible.module_utils.trainyard.job.file.job import Stop
-from ansible.module_utils.trainyard.job.run import saving
-from ansible.module_utils.trainyard_node.job.run import processes as procs
-from ansible.module_utils.trainyard_node.job.run.stop_grace import StopGrace, programs
+from ansible.module_utils.trainyard.job.run.decide.orders import Inform
+from ansible.module_utils.trainyard.job.run.measure import saving
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
+from ansible.module_utils.trainyard_node.job.run.ranks.stop_grace import StopGrace, programs
 from job_cluster import Cluster, wait_for
 from job_samples import make_job, wrong
 from simulated_job import SimulatedJob
@@ -54,7 +55,7 @@ def test_what_starts_ranks_is_not_asked(tmp_path):
     processes = [{"name": "mpirun", "ranks": [0]}, {"name": "agent", "ranks": [0]}]
     with subprocess.Popen([sys.executable, "-c", HANDLES], cwd=tmp_path) as starter:
         handling(tmp_path, 1)
-        main = {"pid": starter.pid, "start_time": procs.start_time(starter.pid)}
+        main = {"pid": starter.pid, "start_time": process_table.start_time(starter.pid)}
         grace = StopGrace(tmp_path, {"processes": processes, "world_size": 1, "stop": STOP}, lambda _: main)
         assert grace.over(time.monotonic()) and grace.record() is None and grace.left
         starter.kill()
@@ -72,8 +73,8 @@ def test_what_serves_the_files_of_an_image_is_not_asked(tmp_path):
     argv = ["./starter", sys.executable, "-c", HANDLES]
     with subprocess.Popen(argv, cwd=tmp_path) as starter:
         handling(tmp_path, 2)
-        below = {procs.name(pid): pid for pid in procs.children()[starter.pid]}
-        main = {"pid": starter.pid, "start_time": procs.start_time(starter.pid)}
+        below = {process_table.name(pid): pid for pid in process_table.children()[starter.pid]}
+        main = {"pid": starter.pid, "start_time": process_table.start_time(starter.pid)}
         plan = {"processes": [{"name": "rank0", "ranks": [0]}], "world_size": 1, "stop": STOP}
         grace = StopGrace(tmp_path, plan, lambda _: main)
         over = grace.over(time.monotonic())
@@ -82,21 +83,6 @@ def test_what_serves_the_files_of_an_image_is_not_asked(tmp_path):
             os.kill(pid, signal.SIGKILL)
     server = below.pop("squashfuse_ll")
     assert not over and asked == list(below.values()) and server not in asked and grace.record()["asked"] == 1
-
-
-def test_a_stopped_job_ends_when_its_ranks_have_saved(tmp_path):
-    """A node whose ranks left at once stays until the others have saved; no worker is ended, no signal comes twice."""
-    with Cluster(tmp_path, ["saves3"], ["wait"], stop=STOP) as job:
-        first, second = started(job, job.head).nodes
-        second.signal(signal.SIGTERM)
-        wait_for(lambda: second.exits().get("rank1"), "the rank without a handler to end")
-        assert second.monitor.poll() is None
-        assert job.over()["state"] == "stopped"
-        job.all_ended()
-        assert log(first, 0).splitlines()[-1] == "saved after SIGTERM with its worker"
-        saving = job.state()["saving"]
-        assert (saving["asked"], saving["host"], saving["rank"], saving["stayed"]) == (1, "n1", 0, {})
-        assert 2.5 < saving["last_s"] < 60
 
 
 def test_a_node_waits_for_its_own_ranks_too(tmp_path):
@@ -108,18 +94,7 @@ def test_a_node_waits_for_its_own_ranks_too(tmp_path):
         assert log(second, 1).splitlines()[-1] == "saved after SIGUSR1 with its worker"
 
 
-def test_a_rank_that_does_not_leave_is_ended_after_the_grace(tmp_path):
-    with Cluster(tmp_path, ["saves600"], stop={**STOP, "grace_s": 1}) as job:
-        head = started(job, job.head).head
-        head.signal(signal.SIGTERM)
-        job.over()
-        job.all_ended()
-        saving = job.state()["saving"]
-        assert (saving["asked"], saving["last_s"], saving["stayed"]) == (1, None, {"n1": [0]})
-        assert "saved" not in log(head, 0)
-
-
-def test_a_checkpoint_from_before_a_stop_is_no_new_one(tmp_path):
+def test_a_rank_that_does_not_leave_is_ended_after_the_grace_and_has_no_new_checkpoint(tmp_path):
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved/step_10.pt").write_bytes(archive())
     watched = {"checkpoints": str(tmp_path / "saved")}
@@ -129,26 +104,9 @@ def test_a_checkpoint_from_before_a_stop_is_no_new_one(tmp_path):
         job.head.signal(signal.SIGTERM)
         job.over()
         job.all_ended()
-        assert (job.state()["saving"]["before"], job.state()["saving"]["after"]) == ("step_10.pt", "step_10.pt")
-
-
-def test_without_a_grace_ranks_are_ended_at_once(tmp_path):
-    with Cluster(tmp_path, ["saves600"]) as job:
-        head = started(job, job.head).head
-        head.signal(signal.SIGTERM)
-        job.over()
-        job.all_ended()
-        assert job.state()["saving"] is None
-
-
-def test_healthy_ranks_save_when_the_job_fails(tmp_path):
-    with Cluster(tmp_path, ["saves2"], ["wait"], stop=STOP) as job:
-        first, second = started(job, job.head).nodes
-        os.kill(second.pid("rank1"), signal.SIGKILL)
-        assert job.over()["state"] == "failed"
-        job.all_ended()
-        assert "saved after SIGTERM with its worker" in log(first, 0)
-        assert job.state()["saving"]["rank"] == 0
+        saving = job.state()["saving"]
+        assert (saving["asked"], saving["last_s"], saving["stayed"]) == (1, None, {"n1": [0]})
+        assert (saving["before"], saving["after"]) == ("step_10.pt", "step_10.pt") and "saved" not in log(job.head, 0)
 
 
 def test_a_node_that_is_cut_off_ends_its_ranks_at_once(tmp_path):
@@ -184,7 +142,10 @@ def test_all_nodes_wait_until_the_last_rank_of_the_job_has_left():
     job.changes["n3"] = {"left": False, "asked": {"asked": 1, "last": None, "last_s": None, "stayed": [2]}}
     assert is_saving(job.run(1))
     job.changes["n3"] = {"left": True, "asked": {"asked": 1, "last": 2, "last_s": 3.5, "stayed": []}}
+    job.orders.clear()
     assert not is_saving(job.run(1))
+    # They learn it at once, not with their next report.
+    assert Inform() in job.orders
     assert (job.history[0]["saving"]["host"], job.history[0]["saving"]["last_s"]) == ("n3", 3.5)
 
 
@@ -260,11 +221,11 @@ def test_wrong_settings_are_findings(given):
     assert [each.check for each in wrong(**given)] == [f"job_{next(iter(given))}"]
 
 
-def test_under_kubernetes_some_launchers_end_ranks_by_their_own_rules():
+def test_operators_end_ranks_by_their_own_rules():
     given = {"stop_signal": "USR1", "stop_grace": 60, "nodes": 2}
-    found = wrong(**given, scheduler="kubernetes", launcher="msrun")
+    found = wrong(**given, scheduler="kubernetes", launcher="mpirun")
     assert {"job_stop_signal", "job_stop_grace"} <= {each.check for each in found}
-    rules = "USR1 with job_scheduler: kubernetes and job_launcher: msrun, which end ranks by their own rules"
+    rules = "USR1 with an MPIJob, whose operator ends ranks by its own rules"
     assert rules in [each.found for each in found]
     image = {"image": "registry.example/torch:2"}
     assert make_job(**given, scheduler="kubernetes", launcher="direct", **image).stop == Stop("USR1", 60)

@@ -4,9 +4,8 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import messages
-from ansible.module_utils.trainyard.job.run.head_state import HeadState
-from ansible.module_utils.trainyard.job.run.succession import (
+from ansible.module_utils.trainyard.job.run.decide.head_state import HeadState
+from ansible.module_utils.trainyard.job.run.lead.succession import (
     SETTLE_S,
     Caller,
     Search,
@@ -15,7 +14,8 @@ from ansible.module_utils.trainyard.job.run.succession import (
     voters,
     wins,
 )
-from ansible.module_utils.trainyard.job.run.take_over import Hold, take_over
+from ansible.module_utils.trainyard.job.run.lead.take_over import Hold, take_over
+from ansible.module_utils.trainyard.job.run.wire import messages
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_job import SimulatedJob

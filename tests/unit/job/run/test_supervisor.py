@@ -5,7 +5,7 @@ import subprocess
 import sys
 import uuid
 
-from ansible.module_utils.trainyard_node.job.run import processes, supervisor
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table, supervisor
 from job_cluster import wait_for
 
 
@@ -38,8 +38,8 @@ def test_what_an_ended_process_has_left_in_its_session_ends_before_it_starts_aga
     ]
     left = [int(each.communicate()[0]) for each in started]
     try:
-        processes.end_sessions(job_id, [started[0].pid])
-        wait_for(lambda: processes.start_time(left[0]) is None, "the first one to end")
-        assert processes.start_time(left[1]) is not None, "it is of another process"
+        process_table.end_sessions(job_id, [started[0].pid])
+        wait_for(lambda: process_table.start_time(left[0]) is None, "the first one to end")
+        assert process_table.start_time(left[1]) is not None, "it is of another process"
     finally:
-        processes.end(job_id, grace_s=0.0)
+        process_table.end(job_id, grace_s=0.0)

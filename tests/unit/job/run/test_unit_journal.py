@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from ansible.module_utils.trainyard.job.run import answers
+from ansible.module_utils.trainyard.job.run.wire import answers
 from ansible.module_utils.trainyard_node.agent import QUESTIONS
 
 KEY = "a-secret-of-the-job"

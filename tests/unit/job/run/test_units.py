@@ -4,7 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import job, units
+from ansible.module_utils.trainyard_node.job.run import job
+from ansible.module_utils.trainyard_node.job.run.ranks import units
 
 NAME = "trainyard-digits-1.service"
 ABOUT = ("digits-1", "train", "/usr/bin/python3", Path("/jobs/digits-1"))
@@ -62,8 +63,8 @@ def test_a_monitor_that_hangs_keeps_no_rank(called, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "has_systemd", lambda: True)
     monkeypatch.setattr(job, "running", lambda *_: [])
     monkeypatch.setattr(job, "_identity", lambda *_: ("digits-1", "", None))
-    monkeypatch.setattr(job.processes, "left_of_job", lambda *_: [])
-    answers = {job.processes.monitor_alive: lambda: next(alive)}
+    monkeypatch.setattr(job.process_table, "left_of_job", lambda *_: [])
+    answers = {job.process_table.monitor_alive: lambda: next(alive)}
     monkeypatch.setattr(job, "_in_folder", lambda folder, without, function, *_, **__: answers.get(function, int)())
     for kills in (1, 0):
         called.clear()

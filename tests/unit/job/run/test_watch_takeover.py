@@ -2,10 +2,10 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from ansible.module_utils.trainyard.job.run.answers import checked
-from ansible.module_utils.trainyard_controller import heads, watching
+from ansible.module_utils.trainyard.job.run.wire.answers import checked
+from ansible.module_utils.trainyard_controller.job import heads, watching
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job.run import processes as procs
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from job_cluster import PATIENCE_S, wait_for
 from job_samples import make_job, make_plan, member, summary_of
 from test_leader import SILENT
@@ -56,7 +56,7 @@ def test_a_job_whose_head_is_lost_is_watched_to_its_end(cluster):
         controller.down.add("n1")
         n1.monitor.kill()
         n1.monitor.wait()
-        procs.end(n1.job_id, grace_s=0.0)
+        process_table.end(n1.job_id, grace_s=0.0)
         wait_for(lambda: controller.saw("n2 leads the job now, in the place of n1"), "the new head")
         assert controller.saw("the other nodes choose a new head")
         lines, unknown = heads.running([controller.plan], controller.ask)
@@ -79,23 +79,3 @@ def test_a_job_whose_head_is_lost_is_watched_to_its_end(cluster):
     controller.down.clear()
     found = controller.ask("state", {host: {} for host in controller.nodes})
     assert summary_of(controller.plan, found)["state"] == "succeeded"
-
-
-def test_a_job_whose_head_alone_cannot_be_asked_is_watched_to_its_end(cluster):
-    """As with a controller without a way to it: the monitors have one, and nothing is ended by that."""
-    job = cluster(["train"], ["train"]).start()
-    controller = Controller(job, max_restarts=0, spares=0)
-    with ThreadPoolExecutor(1) as pool:
-        watch = pool.submit(controller.watch)
-        wait_for(lambda: controller.saw("2/2 ranks running"), "progress")
-        controller.down.add("n1")
-        wait_for(lambda: controller.saw("n1 gives no answer; n2 still takes part in the job"), "the other node")
-        assert job.head.end() is None
-        for node in job.nodes:
-            node.go()
-        assert watch.result() == ""
-    job.all_ended()
-    found = controller.ask("state", {host: {} for host in controller.nodes})
-    found.pop("n1")
-    summary = summary_of(controller.plan, found, {"n1": "down"})
-    assert (summary["state"], [node["state"] for node in summary["nodes"]]) == ("succeeded", ["unreachable", "ended"])

@@ -1,6 +1,5 @@
 """Nodes that train each for itself, found while the job runs: pure rules, and real processes below real monitors."""
 
-import json
 import os
 import socket
 import subprocess
@@ -11,14 +10,15 @@ import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.file import launcher_programs
 from ansible.module_utils.trainyard.job.record import events
-from ansible.module_utils.trainyard.job.run import worlds
-from ansible.module_utils.trainyard.job.run.head_state import cluster_state
+from ansible.module_utils.trainyard.job.run.decide.head_state import cluster_state
+from ansible.module_utils.trainyard.job.run.measure import worlds
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard_node.job.run import processes, state_line
-from ansible.module_utils.trainyard_node.job.run import rank_connections as node_worlds
+from ansible.module_utils.trainyard_node.job.run.evidence import rank_connections as node_worlds
+from ansible.module_utils.trainyard_node.job.run.monitor import state_line
+from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from hypothesis import given
 from hypothesis import strategies as st
-from job_cluster import Cluster, wait_for
+from job_cluster import wait_for
 from job_samples import summary_of
 from simulated_job import EPOCH_S, SimulatedJob
 from test_events import state
@@ -117,7 +117,7 @@ def reports(*nodes, met=()):
         }
         for place, inner in enumerate(nodes)
     }
-    assert not any(misfit(each, worlds.SHAPE) for each in found.values())
+    assert not any(misfit(each, worlds.WORLDS) for each in found.values())
     return {host: {"worlds": each} for host, each in found.items()}
 
 
@@ -246,28 +246,9 @@ def test_processes_below_the_ranks_of_a_node_are_read(monkeypatch):
             seen.follow(None, True, {"": 1})
             assert seen.worlds() == {"met": False, "inner": []}
         finally:
-            processes.end(job_id, grace_s=0.0)
+            process_table.end(job_id, grace_s=0.0)
             for rank in ranks:
                 rank.wait()
-
-
-# Each node's script starts a world of its own.
-ALONE = "RANK=0 WORLD_SIZE=8 sh -c 'touch up-1; sleep 1000' & wait"
-
-
-def test_nodes_with_a_world_for_each_are_named_within_seconds(tmp_path):
-    with Cluster(tmp_path, ["wait"], ["wait"], n1={"launcher": "direct"}, n2={"launcher": "direct"}) as job:
-        for rank, node in enumerate(job.nodes):
-            (process,) = node.spec["processes"]
-            process["argv"] = ["sh", "-c", ALONE]
-            process["env"].update(RANK=str(rank), WORLD_SIZE="2", NNODES="2")
-            (node.dir / "node_plan.json").write_text(json.dumps(node.spec))
-        job.start()
-        noted = wait_for(lambda: job.state()["apart"], "the finding")
-        assert noted["hosts"] == ["n1", "n2"] and "RANK=0 and WORLD_SIZE=8" in noted["text"]
-        assert "job_env: {NNODES: 1}" in noted["action"] and noted["text"] in state_line.line(job.state())
-        # They may still prepare the data.
-        assert not job.state()["end"]
 
 
 ONE_NODE, FIXED = {"processes": [{"env": {"NNODES": "1"}}]}, [(0, worlds.NODE, 0, 2)]

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import kubernetes_validate
 import pytest
 import yaml
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
-from ansible.module_utils.trainyard.job.schedulers.kubernetes import names, settings
-from ansible.module_utils.trainyard.job.schedulers.kubernetes import scheduler as kubernetes
+from ansible.module_utils.trainyard.job.file import mindspore_tls
+from ansible.module_utils.trainyard.job.schedulers.kubernetes import names, scheduler, settings
+from ansible.module_utils.trainyard.job.schedulers.kubernetes.manifests import secrets
 from ansible.module_utils.trainyard.job.schedulers.kubernetes.resources import RESOURCES
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
+from ansible.module_utils.trainyard.slurm.allocation import PODS, of_kubernetes
+from ansible.module_utils.trainyard_controller.job.schedulers.submission import rendered
 from hypothesis import given as generated
 from hypothesis import strategies
 
@@ -36,21 +39,21 @@ GIVEN = {
 }
 
 
-def plan(expect_findings=False, **changes):
+def plan(expect_findings=False, facts=None, **changes):
     given = {**GIVEN, **changes}
     job, wrong = schedulers.parse(given)
     assert not wrong
     source = Source(["train.py"], ARCHIVE) if given["job_source"] else Source([])
     where = Where("digits-20261121-200000", "2026-11-21T20:00:00+0000", "localhost", "/var/lib/trainyard", "train")
-    made, findings = kubernetes.plan(job, {}, source, where)
+    made, findings = scheduler.plan(job, facts or {}, source, where)
     if expect_findings:
         return findings
     assert findings == []
     return made
 
 
-def manifests(**changes):
-    return list(yaml.safe_load_all(plan(**changes).submitted["manifest.yml"]))
+def manifests(facts=None, **changes):
+    return list(yaml.safe_load_all(plan(facts=facts, **changes).submitted["manifest.yml"]))
 
 
 def the(kind, **changes):
@@ -93,9 +96,11 @@ KINDS = [(kind, start) for kind, resource in RESOURCES.items() for start in reso
 
 @pytest.mark.parametrize("table", [{}, EVERYTHING])
 @pytest.mark.parametrize(("kind", "start"), KINDS)
-def test_every_manifest_is_valid(kind, start, table):
-    several = kind != "MSJob" and start != "direct"
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_manifest_is_valid(kind, start, table, version):
+    several = kind != "MSJob"
     made = manifests(
+        facts={"version": version},
         job_launcher=start,
         job_kubernetes={"resource": kind, **table},
         job_ranks_per_node=8 if table and several else 1,
@@ -108,39 +113,45 @@ def test_every_manifest_is_valid(kind, start, table):
         if manifest["kind"] in ("MSJob", "MPIJob"):
             jsonschema.Draft202012Validator(SCHEMAS[manifest["kind"]]).validate(manifest)
         else:
-            for version in VERSIONS:
-                kubernetes_validate.validate(manifest, version, strict=True)
+            kubernetes_validate.validate(manifest, version, strict=True)
     for template in templates(made[-1]).values():
         metadata = {"name": "pod", **template["metadata"]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-        for version in VERSIONS:
-            kubernetes_validate.validate(pod, version, strict=True)
+        kubernetes_validate.validate(pod, version, strict=True)
 
 
-def test_a_plain_job_reaches_its_first_pod_by_the_service():
-    made = manifests()
-    job, service = made[2], made[1]
-    name = job["metadata"]["name"]
-    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert command[command.index("--master-addr") + 1] == f"{name}-0.{service['metadata']['name']}"
-    assert command[command.index("--node-rank") + 1] == "$(NODE_RANK)"
-    assert job["spec"]["template"]["spec"]["subdomain"] == service["metadata"]["name"]
+def test_pods_of_a_plain_job_run_the_program_and_meet_at_the_first_one_by_the_service():
+    _, service, job = manifests(job_spares=2, job_max_restarts=1)
+    spec, name = job["spec"], job["metadata"]["name"]
+    pod = spec["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["command"] == ["python3", "-IS", "/trainyard/program/program.zip", "node"]
+    # job_env and the rest are in the plan that the pods make.
+    assert environment(spec["template"]) == {PODS: f"5 {name} 3 600", "TRAINYARD_ADDRESS": None}
+    hosts = of_kubernetes({PODS: f"5 {name} 3 600", "JOB_COMPLETION_INDEX": "4"})
+    assert (hosts.hosts[0], hosts.host, hosts.run) == (f"{name}-0", f"{name}-4", 0)
+    assert pod["subdomain"] == service["metadata"]["name"] == name
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
-    assert service["spec"]["selector"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
-    assert (job["spec"]["completions"], job["spec"]["parallelism"], job["spec"]["completionMode"]) == (3, 3, "Indexed")
-    assert job["spec"]["activeDeadlineSeconds"] == 600
+    assert service["spec"]["selector"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (5, 5, "Indexed")
+    # The monitors keep job_timeout, and the time to save comes after it.
+    assert spec["activeDeadlineSeconds"] > 600 + pod["terminationGracePeriodSeconds"] > 630
 
 
-def test_the_cluster_does_not_expand_the_command():
-    command = the("Job", job_launcher="direct")["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert command[-3:] == ["python", "train.py", "--data=$$(HOME)/x"]
+def test_one_pod_ends_without_the_others_where_the_cluster_can():
+    assert the("Job")["spec"]["backoffLimitPerIndex"] == 0
+    old = manifests(facts={"version": "1.28"})[-1]["spec"]
+    assert (old["backoffLimit"], "backoffLimitPerIndex" in old) == (0, False)
+    spares = {"job_spares": 1, "job_max_restarts": 1}
+    [finding] = plan(facts={"version": "1.28"}, expect_findings=True, **spares)
+    assert (finding.found, finding.check) == ("Kubernetes 1.28", "cluster")
 
 
-def test_several_ranks_in_a_pod_mark_their_lines():
-    command = the("Job", job_ranks_per_node=2)["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert command[command.index("--nproc-per-node") + 1] == "2"
-    assert command[command.index("--tee") + 1] == "3"
+@pytest.mark.parametrize("number", ["3", "x", None])
+def test_a_pod_without_its_place_is_none(number):
+    with pytest.raises(ValueError, match="no pod of a job"):
+        of_kubernetes({PODS: "3 digits", **({"JOB_COMPLETION_INDEX": number} if number else {})})
 
 
 def test_an_msjob_has_a_scheduler_and_workers():
@@ -196,12 +207,10 @@ def test_an_msjob_with_tls_and_recovery_mounts_secret_and_claim():
 TLS = {"job_tls": True, "job_packages": ["mindspore"]}
 
 
-@pytest.mark.parametrize(("kind", "start"), [("MSJob", "mindspore"), ("Job", "msrun")])
-def test_job_tls_gives_all_pods_the_jobs_files_and_passwords(kind, start):
-    made = plan(job_launcher=start, **TLS)
+def test_job_tls_gives_all_pods_of_an_msjob_the_jobs_files_and_passwords():
+    made = plan(job_launcher="mindspore", **TLS)
     name = made.settings["name"]
     job = list(yaml.safe_load_all(made.submitted["manifest.yml"]))[-1]
-    assert job["kind"] == kind
     for template in templates(job).values():
         [volume] = [volume for volume in template["spec"]["volumes"] if volume["name"] == "tls"]
         assert volume["secret"] == {"secretName": f"{name}-tls", "defaultMode": 0o444}
@@ -209,12 +218,14 @@ def test_job_tls_gives_all_pods_the_jobs_files_and_passwords(kind, start):
         [mount] = [mount for mount in container["volumeMounts"] if mount["name"] == "tls"]
         assert environment(template)["MS_TLS_CONFIG"] == f"{mount['mountPath']}/config.json"
         # The paths in config.json must match the mount.
-        config = json.loads(tls.configuration(made.settings["tls_home"], 30, True, tls.DEFAULT_CIPHERS))
+        config = json.loads(
+            mindspore_tls.configuration(made.settings["tls_home"], 30, True, mindspore_tls.DEFAULT_CIPHERS)
+        )
         assert {Path(config[key]).parent for key in config if key.endswith("_path")} == {Path(mount["mountPath"])}
         passwords = {item["name"]: item["valueFrom"] for item in container["env"] if "PASSWORD" in item["name"]}
         assert passwords == {
             variable: {"secretKeyRef": {"name": f"{name}-env", "key": variable}}
-            for variable in tls.PASSWORD_VARIABLES.values()
+            for variable in mindspore_tls.PASSWORD_VARIABLES.values()
         }
 
 
@@ -261,6 +272,12 @@ def test_an_mpijobs_launcher_starts_all_ranks_without_devices():
 @pytest.mark.parametrize(("kind", "start"), KINDS)
 def test_manifests_only_reference_secrets(kind, start):
     made = plan(job_launcher=start, job_kubernetes={"resource": kind}, job_secret_env=["TOKEN"])
+    found = made.settings["name"] + "-env"
+    if kind == "Job":
+        pod = templates(list(yaml.safe_load_all(made.submitted["manifest.yml"]))[-1])[""]["spec"]
+        [volume] = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "secrets"]
+        assert volume["secretName"] == found
+        return
     references = [
         item["valueFrom"]["secretKeyRef"]
         for template in templates(list(yaml.safe_load_all(made.submitted["manifest.yml"]))[-1]).values()
@@ -268,11 +285,19 @@ def test_manifests_only_reference_secrets(kind, start):
         if item["name"] == "TOKEN"
     ]
     assert references
-    assert all(reference == {"name": made.settings["name"] + "-env", "key": "TOKEN"} for reference in references)
+    assert all(reference == {"name": found, "key": "TOKEN"} for reference in references)
+
+
+def test_the_pods_of_a_plain_job_read_secrets_and_their_token_as_files():
+    [made] = secrets("digits", {"TOKEN": "x"}, {"tls/ca.pem": "eA=="}, "t")
+    assert (made["metadata"]["name"], made["stringData"]) == (
+        "digits-env",
+        {"token": "t", "secrets.json": '{"secret_env": {"TOKEN": "x"}, "secret_files": {"tls/ca.pem": "eA=="}}'},
+    )
 
 
 def test_code_comes_from_configmap_volume_or_image():
-    pod = the("Job")["spec"]["template"]["spec"]
+    pod = templates(the("MPIJob", job_launcher="mpirun"))["Worker"]["spec"]
     assert pod["initContainers"][0]["command"][:2] == ["tar", "-xzf"]
     assert pod["containers"][0]["workingDir"] == "/trainyard/source"
     assert the("ConfigMap")["binaryData"] == {"source.tar.gz": base64.b64encode(ARCHIVE).decode()}
@@ -280,21 +305,38 @@ def test_code_comes_from_configmap_volume_or_image():
     made = manifests(job_source="", job_kubernetes=volume)
     assert [item["kind"] for item in made] == ["Service", "Job"]
     pod = made[-1]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["workingDir"] == "/scripts"
     assert {"name": "code", "persistentVolumeClaim": {"claimName": "scripts"}} in pod["volumes"]
-    pod = the("Job", job_source="")["spec"]["template"]["spec"]
-    assert "workingDir" not in pod["containers"][0]
-    assert "initContainers" not in pod
+    # The program of a plain Job unpacks the source itself, or runs the ranks where the code is.
+    for made, code in (({}, ""), ({"job_source": "", "job_kubernetes": volume}, "/scripts"), ({"job_source": ""}, "")):
+        job, _ = schedulers.parse({**GIVEN, **made})
+        own = scheduler.in_pods(job)
+        assert (own["code_dir"], own["archive"]) == (code, "/dev/null" if made else "/trainyard/packed/source.tar.gz")
+        assert "initContainers" not in the("Job", **made)["spec"]["template"]["spec"]
+
+
+def test_values_of_ansibles_own_types_are_plain_in_a_manifest():
+    class Tagged(str):
+        """As Ansible marks a text that a user gives."""
+
+    class Number(int):
+        """As Ansible marks a number."""
+
+    volumes = [{"path": Tagged("/data"), "host_path": Tagged("/srv")}]
+    options = {"volumes": volumes, "tolerations": [{Tagged("key"): Tagged("gpu")}], "keep_s": Number(60)}
+    spec = the("Job", job_kubernetes=options)["spec"]
+    pod = spec["template"]["spec"]
+    assert pod["volumes"][-1]["hostPath"] == {"path": "/srv"} and pod["tolerations"] == [{"key": "gpu"}]
+    assert spec["ttlSecondsAfterFinished"] == 60
 
 
 @pytest.mark.parametrize(
     ("start", "secrets", "made"),
-    [("torchrun", False, ["configmaps", "services"]), ("mpirun", True, ["configmaps", "secrets"])],
+    [("torchrun", False, ["configmaps", "services", "secrets"]), ("mpirun", True, ["configmaps", "secrets"])],
 )
 def test_rights_are_checked_for_created_objects(start, secrets, made):
     job, _ = schedulers.parse({**GIVEN, "job_launcher": start})
     chosen, _ = settings.parse(job)
-    assert kubernetes.other_kinds(chosen, secrets=secrets) == made
+    assert scheduler.other_kinds(chosen, secrets=secrets) == made
 
 
 RECOVERY = {"job_launcher": "mindspore", "job_recovery": True, "job_max_restarts": 1}
@@ -317,13 +359,11 @@ WRONG = [
     ({**TLS, "job_launcher": "mindspore", "job_kubernetes": {"tls_secret": "x"}}, "leave out job_tls, or"),
     ({"job_devices": "auto"}, "job_kubernetes.device_resource"),
     ({"job_devices": [0, 1]}, "device plugin chooses"),
-    ({"job_max_restarts": 2}, "finds no rendezvous"),
     ({"job_launcher": "mindspore", "job_ranks_per_node": 2}, "each pod is one rank"),
-    ({"job_launcher": "direct", "job_ranks_per_node": 2}, "each pod is one rank"),
     (RECOVERY, "recovery_claim"),
     ({**RECOVERY, "job_recovery_path": "/x", "job_kubernetes": {"recovery_claim": "x"}}, "use the claim"),
-    ({"job_network": "eth1"}, "NCCL_SOCKET_IFNAME"),
-    ({"job_data": ["/data"]}, "job_kubernetes.volumes"),
+    ({"job_network": "eth1", "job_launcher": "mpirun"}, "NCCL_SOCKET_IFNAME"),
+    ({"job_data": ["/data"], "job_launcher": "mpirun"}, "job_kubernetes.volumes"),
     ({"job_namespace": "My_Space"}, "lower-case letters"),
 ]
 
@@ -334,11 +374,18 @@ def test_unsupported_options_are_findings(changes, expected):
     assert any(expected in f"{finding.check} {finding.expected} {finding.action}" for finding in findings), findings
 
 
-def test_a_source_too_large_for_a_configmap_is_a_finding():
+def test_what_is_too_large_for_a_configmap_is_a_finding():
+    """The API counts the values of a ConfigMap before base64."""
     job, _ = schedulers.parse(GIVEN)
     where = Where("digits-1", "", "localhost", "", "")
-    _, findings = kubernetes.plan(job, {}, Source(["train.py"], b"A" * (1 << 20)), where)
-    assert [finding.check for finding in findings] == ["job_source"]
+    for size, checks in ((1 << 20, []), (1 + (1 << 20), ["job_source"])):
+        made, findings = scheduler.plan(job, {}, Source(["train.py"], b"A" * size), where)
+        assert [finding.check for finding in findings] == checks
+    for size, checks in ((1000, []), (1 << 20, ["job file"])):
+        # A text that cannot be packed.
+        given = {**GIVEN, "job_env": {"LONG": os.urandom(size).hex()}}
+        _, findings = rendered(made, given, where, "", Source(["train.py"]))
+        assert [finding.check for finding in findings] == checks
 
 
 @pytest.mark.parametrize(
@@ -377,5 +424,5 @@ def test_the_plan_reports_a_shortened_name():
     long = "b" * 40
     job, _ = schedulers.parse({**GIVEN, "job_name": long})
     where = Where(f"{long}-20261121-200000-12", "", "localhost", "", "")
-    made, _ = kubernetes.plan(job, {}, Source(["train.py"], ARCHIVE), where)
+    made, _ = scheduler.plan(job, {}, Source(["train.py"], ARCHIVE), where)
     assert made.settings["renamed"].startswith(f"{long}-20261121-200000-12 is called {made.settings['name']}")

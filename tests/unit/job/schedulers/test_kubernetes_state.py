@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job.run.restarts import restart_text
-from ansible.module_utils.trainyard.job.schedulers.kubernetes import findings as faults
-from ansible.module_utils.trainyard.job.schedulers.kubernetes import state
+from ansible.module_utils.trainyard.job.run.decide.restarts import restart_text
+from ansible.module_utils.trainyard.job.schedulers.kubernetes import kubernetes_findings, state
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "fixtures" / "kubernetes"))
 import courses
@@ -196,6 +195,6 @@ def test_the_launcher_of_an_mpijob_counts_for_all_ranks():
     ],
 )
 def test_errors_of_the_api_are_findings_with_its_message(status, body, action):
-    finding = faults.api_error(status, body, "creating the job")
+    finding = kubernetes_findings.api_error(status, body, "creating the job")
     assert action in finding.action
-    assert faults.message_of(body) in finding.found and f"HTTP {status}" in finding.found
+    assert kubernetes_findings.message_of(body) in finding.found and f"HTTP {status}" in finding.found

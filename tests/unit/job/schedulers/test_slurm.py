@@ -15,8 +15,8 @@ from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.schedulers import slurm, slurm_fit
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from ansible.module_utils.trainyard.report.job_text import cause, explain
-from ansible.module_utils.trainyard.slurm import state as slurm_state
-from ansible.module_utils.trainyard_controller.submission import rendered
+from ansible.module_utils.trainyard.slurm import slurm_state
+from ansible.module_utils.trainyard_controller.job.schedulers.submission import rendered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,8 +40,12 @@ FACTS = {
     "folder_writable": True,
 }
 ARCHIVE = bytes(range(256)) * 2
-HIDDEN = {"job_events_secret": "a secret of sixteen and more"}
+HIDDEN = {"job_events_secret": "a secret of sixteen and more", "job_events": [{"url": "https://ops.org/hidden"}]}
 ARCHIVED = "oci-archive:/images/torch.tar"
+IMAGE_WITH_LOGIN = {
+    "job_image": f"docker://registry.example/torch@sha256:{'ab' * 32}",
+    "job_registry_auth": {"username": "jane", "password": "not for scripts"},
+}
 
 
 def planned(facts=FACTS, where=WHERE, **changed):
@@ -50,7 +54,7 @@ def planned(facts=FACTS, where=WHERE, **changed):
     assert job is not None, findings
     source = Source(["train.py"], ARCHIVE)
     plan, findings = slurm.plan(job, facts, source, where)
-    return rendered(plan, given, where, "", source), findings
+    return rendered(plan, given, where, "", source)[0], findings
 
 
 def script(**changed):
@@ -102,18 +106,21 @@ def test_bash_accepts_every_script(starts):
 
 
 def test_the_script_carries_the_program_and_what_the_hosts_plan_from():
-    plan, _ = planned(job_registry_auth=None, **HIDDEN, job_folder="/shared")
+    plan, findings = planned(**IMAGE_WITH_LOGIN, **HIDDEN, job_folder="/shared")
+    assert findings == [] and plan.settings["secrets"] == "/shared/secrets-digits-1.json"
     text = plan.submitted["job.sbatch"]
     done = subprocess.run(["sed", "1,/^#PROGRAM$/d"], input=text, text=True, capture_output=True, check=True)
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(done.stdout))) as program:
-        names, request = program.namelist(), json.loads(program.read("request.json"))
+        names = {*zipfile.ZipFile(io.BytesIO(program.read("code.zip"))).namelist()}
+        request = json.loads(program.read("request.json"))
         assert program.read("source.tar.gz") == ARCHIVE
-    assert {"__main__.py", "agent/trainyard_node/agent.py", "packaging/requirements.py"} <= set(names)
+    assert {"agent/trainyard_node/agent.py", "packaging/requirements.py"} <= names
     assert (
-        HIDDEN["job_events_secret"] not in json.dumps(request) and request["job"]["job_command"] == GIVEN["job_command"]
+        not any(hidden in json.dumps(request) for hidden in ("sixteen", "hidden", "not for scripts"))
+        and request["job"]["job_command"] == GIVEN["job_command"]
     )
     # Each host writes below its own name.
-    assert request["where"]["state_dir"] == "/shared/hosts/@host@"
+    assert request["where"]["state_dir"] == "/shared"
     assert ", packed)" in plan.describe()
 
 
@@ -154,8 +161,10 @@ TLS = {"job_tls": True, "job_packages": ["mindspore"], "job_launcher": "mindspor
         ({"job_ranks_per_node": 8}, "job_ranks_per_node", "8 ranks on each node; 0 nodes of train have as"),
         ({"job_gres": "gpu:8"}, "job_gres", "gpu:8 on each node; 0 nodes of train have as many"),
         ({"job_secret_env": ["TOKEN"]}, "job_secret_env", "TOKEN"),
-        (TLS, "job_tls", "true with job_scheduler"),
+        (TLS, "job_tls", "true"),
+        ({"job_events": [{"url": "https://ops.example.org/hook"}]}, "job_events", "webhook ops.example.org"),
         ({"job_image": ARCHIVED, "job_image_copy": "n1"}, "job_image_copy", "n1"),
+        (IMAGE_WITH_LOGIN, "job_registry_auth", "a login"),
         ({"where": replace(WHERE, known=("n1", "login"))}, "job_folder", "nothing; logs cannot be fetched from n2"),
         ({"where": replace(WHERE, submit_host="lgoin")}, "job_login_host", "lgoin, which is not in the inventory"),
         ({"where": replace(WHERE, hosts=()), "job_nodes": 0}, "job_nodes", "0, and no host of the inventory in "),
@@ -163,6 +172,20 @@ TLS = {"job_tls": True, "job_packages": ["mindspore"], "job_launcher": "mindspor
 )
 def test_impossible_requests_are_findings(changed, check, found):
     assert [(name, text[: len(found)]) for name, text in checks(**changed)] == [(check, found)]
+
+
+@pytest.mark.parametrize(
+    ("reported", "state"), [("TIMEOUT", "failed"), ("CANCELLED", "stopped"), ("FAILED", "stopped")]
+)
+def test_an_end_by_slurm_is_no_stop(reported, state):
+    """The hosts know only of Slurm's signal, as with stop.yml."""
+    end = {"state": "stopped", "finished": 2.0}
+    answers = {"n1": {"monitor": {"end": end}, "cluster": {"end": end}}, "n2": {"monitor": None}, "n3": {"msg": "no"}}
+    found = slurm.with_end(answers, {"state": "?", "slurm_state": reported})
+    assert (found["n1"]["monitor"]["end"]["state"], found["n1"]["cluster"]["end"]["finished"]) == (state, 2.0)
+    assert [found["n2"], found["n3"]] == [answers["n2"], answers["n3"]]
+    if state == "failed":
+        assert "TIMEOUT: the time of the partition" in found["n1"]["cluster"]["end"]["failure"]["reason"]
 
 
 def test_a_partly_drained_cluster_is_a_finding():
@@ -237,6 +260,14 @@ def test_a_job_out_of_memory_has_slurms_reason():
     }  # fmt: skip
     summary = schedulers.summarize(planned()[0].as_dict(), state)
     assert (summary["state"], cause(summary, "/d")) == ("failed", ["slurm says: OUT_OF_MEMORY (OutOfMemory)"])
+
+
+def test_a_script_without_room_for_its_log_says_where_to_look():
+    state = {"state": "failed", "slurm_state": "FAILED", "exit_code": "73:0", "hosts": ["n1"]}
+    assert (
+        "exit code 73: the first host could make no folder; look for room"
+        in slurm.complete({}, state)["failure"]["reason"]
+    )
 
 
 def test_a_job_that_slurm_ended_has_its_reason():

@@ -1,37 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job as manifests: its resource, the ConfigMap with its code, and for a plain Job the Service of its rendezvous.
+"""A job as manifests: its resource, the ConfigMap with its code, and for a plain Job program and Service of its pods.
 
-All objects and pods have the label `trainyard-job`. job_nodes is the number of pods with ranks, and
-job_ranks_per_node the number of ranks in each.
+All objects and pods have the label `trainyard-job`. job_nodes is the number of pods with ranks, job_spares that of
+further ones of a plain Job, and job_ranks_per_node the number of ranks in each.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from ....findings.findings import Finding
+from ....slurm.allocation import POD_PORT, UNFIT
+from ...plan.plan import SILENT_AFTER_S
 from .pods import (
     ARCHIVE,
     LABEL,
     MPIRUN,
+    PROGRAM_FILE,
     RANK,
     SOURCE,
+    TOKEN_KEY,
+    VALUES_KEY,
     Manifest,
     Request,
     environment,
     literal,
     pod_template,
-    rank_command,
+    program_command,
+    program_name,
     secret_name,
     source_name,
     tls_name,
 )
 from .resources import Resource
 
+# Upper bound of the API for the values of a ConfigMap, in bytes before base64.
+MAX_CONFIGMAP = 1 << 20
+# To plan, to meet and to end, in seconds.
+_BESIDE_S = 300
+# From Kubernetes 1.29 on: a pod that ends does not take the others and their logs with it, and no other replaces it.
+# Where the first one finds that the job cannot run (UNFIT), no pod can.
+_PODS_END_ALONE: Manifest = {
+    "backoffLimitPerIndex": 0,
+    "podReplacementPolicy": "Failed",
+    "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [UNFIT]}}]},
+}
 
-def secrets(name: str, env: Mapping[str, str], files: Mapping[str, str]) -> list[Manifest]:
-    """Return the Secrets of a job for its secret variables and its files (base64 by path)."""
+
+def secrets(name: str, env: Mapping[str, str], files: Mapping[str, str], token: str = "") -> list[Manifest]:
+    """Return the Secrets of a job for its secret variables and its files (base64 by path).
+
+    The pods of a plain Job meet by a `token`, and read the rest as one file, as Slurm's hosts do.
+    """
     made: list[Manifest] = []
+    if token:
+        values = {"secret_env": dict(env), "secret_files": dict(files)}
+        env, files = {TOKEN_KEY: token, VALUES_KEY: json.dumps(values)}, {}
     if env:
         made.append({"metadata": {"name": secret_name(name)}, "stringData": dict(env)})
     if files:
@@ -51,6 +78,7 @@ def objects(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         (settings["api_version"], settings["resource"], name),
         ("v1", "Service", name),
         ("v1", "ConfigMap", source_name(name)),
+        ("v1", "ConfigMap", program_name(name)),
         ("v1", "Secret", secret_name(name)),
         ("v1", "Secret", tls_name(name)),
     ]
@@ -58,7 +86,7 @@ def objects(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def names_appended(resource: Resource) -> int:
     """Return the length of the longest suffix of the job's name, in pods and in our own objects."""
-    return max(len(resource.longest), len(SOURCE))
+    return max(len(resource.longest), len(program_name("")))
 
 
 def manifests(request: Request) -> list[Manifest]:
@@ -67,7 +95,7 @@ def manifests(request: Request) -> list[Manifest]:
     if request.settings.code == "configmap":
         data = {"metadata": _metadata(request, SOURCE), "binaryData": {ARCHIVE: request.archive}}
         made.append({"apiVersion": "v1", "kind": "ConfigMap", **data})
-    if request.settings.resource == "Job":
+    if request.has_monitors:
         made.append(_service(request))
     spec_of = {"Job": _job_spec, "MPIJob": _mpi_spec, "MSJob": _ms_spec}
     resource = request.resource
@@ -76,15 +104,34 @@ def manifests(request: Request) -> list[Manifest]:
     return [*made, {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}]
 
 
+def program(name: str, namespace: str, job_id: str, packed: bytes) -> Manifest:
+    """Return the ConfigMap with the program of a plain Job."""
+    data = {PROGRAM_FILE: base64.b64encode(packed).decode()}
+    metadata = _described(program_name(name), name, namespace, job_id)
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": data}
+
+
+def too_large(packed: bytes) -> list[Finding]:
+    """Find a program that does not fit into its ConfigMap, as the variables of its job are long."""
+    if len(packed) <= MAX_CONFIGMAP:
+        return []
+    found = f"{-(-len(packed) >> 10)} KiB of variables and program, packed"
+    expected = f"at most {MAX_CONFIGMAP >> 10} KiB, as the pods have them in a ConfigMap"
+    action = "move long texts from job_command and job_env into a file of job_source"
+    return [Finding("job file", found, expected, action)]
+
+
 def _metadata(request: Request, ending: str = "") -> Manifest:
-    labels = {LABEL: request.name, "app.kubernetes.io/managed-by": "trainyard"}
-    annotations = {"trainyard-job-id": request.job_id}
-    namespace = {"namespace": request.settings.namespace} if request.settings.namespace else {}
-    return {"name": request.name + ending, "labels": labels, "annotations": annotations, **namespace}
+    return _described(request.name + ending, request.name, request.settings.namespace, request.job_id)
+
+
+def _described(name: str, job: str, namespace: str, job_id: str) -> Manifest:
+    labels = {LABEL: job, "app.kubernetes.io/managed-by": "trainyard"}
+    placed = {"namespace": namespace} if namespace else {}
+    return {"name": name, "labels": labels, "annotations": {"trainyard-job-id": job_id}, **placed}
 
 
 def _service(request: Request) -> Manifest:
-    name, number = request.port
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -92,9 +139,9 @@ def _service(request: Request) -> Manifest:
         "spec": {
             "clusterIP": "None",
             "selector": {LABEL: request.name},
-            # Ranks look up the first pod before it is ready.
+            # Pods look up the first one before it is ready.
             "publishNotReadyAddresses": True,
-            "ports": [{"name": name, "port": number, "targetPort": number}],
+            "ports": [{"name": "trainyard", "port": POD_PORT, "targetPort": POD_PORT}],
         },
     }
 
@@ -104,11 +151,11 @@ def _job_spec(request: Request) -> Manifest:
         "completionMode": "Indexed",
         "completions": request.pods,
         "parallelism": request.pods,
-        # A single restarted rank finds no rendezvous, so one failure ends the job.
-        "backoffLimit": 0,
-        "activeDeadlineSeconds": request.job.timeout_s,
+        **(_PODS_END_ALONE if request.pods_end_alone else {"backoffLimit": 0}),
+        # The monitors keep job_timeout, from the start of the ranks on.
+        "activeDeadlineSeconds": request.job.timeout_s + request.grace_s + SILENT_AFTER_S + _BESIDE_S,
         **_time_to_live(request),
-        "template": pod_template(request, "worker", rank_command(request), subdomain=request.name),
+        "template": pod_template(request, "worker", program_command(), subdomain=request.name),
     }
 
 
@@ -172,7 +219,7 @@ def _ms_spec(request: Request) -> Manifest:
 
 
 def _replica(request: Request, replicas: int, template: Manifest) -> Manifest:
-    restart = "OnFailure" if request.job.restarts.most else "Never"
+    restart = "OnFailure" if request.job.restarts.max_restarts else "Never"
     return {"replicas": replicas, "restartPolicy": restart, "template": template}
 
 
@@ -184,6 +231,6 @@ def _run_policy(request: Request) -> Manifest:
     return {
         "cleanPodPolicy": request.settings.clean_pods,
         "activeDeadlineSeconds": request.job.timeout_s,
-        "backoffLimit": request.job.restarts.most,
+        "backoffLimit": request.job.restarts.max_restarts,
         **_time_to_live(request),
     }

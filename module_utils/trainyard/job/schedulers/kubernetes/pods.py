@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...file import mindspore_tls as tls
+from ....slurm.allocation import PODS, TOKEN_FILE
+from ...file import mindspore_tls
 from ...file.job import Job
 from ...launchers.mindspore import timeouts
 from .resources import RESOURCES, Resource
-from .saving import grace_period_s, wrapped
 from .settings import Settings
 
 LABEL = "trainyard-job"
 ROLE_LABEL = "trainyard-role"
 SOURCE_DIR = "/trainyard/source"
 PACKED_DIR = "/trainyard/packed"
+# A plain Job has a local folder in each pod, the program, and a Secret with the values of job_secret_env and the token.
+STATE_DIR, PROGRAM_DIR = "/trainyard/state", "/trainyard/program"
+SECRETS_DIR, _, TOKEN_KEY = TOKEN_FILE.rpartition("/")
+PROGRAM_FILE, VALUES_KEY = "program.zip", "secrets.json"
 # Its folder tls/ has the certificates, as in the folder of a job on a node.
 TLS_HOME = "/trainyard"
 RECOVERY_DIR = "/trainyard/recovery"
@@ -26,14 +30,18 @@ SOURCE = "-source"
 # The variables that operators inject rely on these names and numbers.
 MS_PORT = ("msjob-port", 2222)
 JOB_PORT = ("rendezvous", 29500)
-_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+# Seconds for a pod to end and to print its last lines, beside the time to save.
+_MARGIN_S = 15
 
 Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Request:
-    """The input of the manifests. `archive` is the packed source as base64, or "" if the pods have the code."""
+    """The input of the manifests. `archive` is the packed source as base64, or "" if the pods have the code.
+
+    `pods` are those with ranks and the spares.
+    """
 
     job: Job
     settings: Settings
@@ -42,11 +50,13 @@ class Request:
     pods: int
     ranks_per_pod: int
     archive: str = ""
+    # Whether the cluster lets one pod of a Job end without the others.
+    pods_end_alone: bool = True
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return self.pods * self.ranks_per_pod
+        return (self.pods - self.job.restarts.spares) * self.ranks_per_pod
 
     @property
     def resource(self) -> Resource:
@@ -61,8 +71,23 @@ class Request:
 
     @property
     def tls_secret(self) -> str:
-        """Name of the Secret with MindSpore's TLS files, the site's own or that of job_tls, or ""."""
-        return self.settings.tls_secret or (tls_name(self.name) if self.job.tls else "")
+        """Name of the Secret with MindSpore's TLS files, the site's own or that of an operator's job_tls, or ""."""
+        return self.settings.tls_secret or (tls_name(self.name) if self.job.tls and not self.has_monitors else "")
+
+    @property
+    def tls_env(self) -> dict[str, str]:
+        """Variables by which MindSpore finds its TLS files."""
+        return dict(mindspore_tls.environment(TLS_HOME)) if self.tls_secret else {}
+
+    @property
+    def has_monitors(self) -> bool:
+        """Whether our monitors run the ranks, and no operator."""
+        return self.settings.resource == "Job"
+
+    @property
+    def grace_s(self) -> int:
+        """Seconds that the cluster waits after SIGTERM, so that the ranks can save and the pod print its last lines."""
+        return self.job.stop.grace_s + _MARGIN_S if self.has_monitors else 0
 
     @property
     def code_dir(self) -> str:
@@ -80,8 +105,13 @@ def source_name(name: str) -> str:
     return f"{name}{SOURCE}"
 
 
+def program_name(name: str) -> str:
+    """Name the ConfigMap with the program of a plain Job."""
+    return f"{name}-program"
+
+
 def secret_name(name: str) -> str:
-    """Name the Secret with job_secret_env."""
+    """Name the Secret with job_secret_env, and for a plain Job the token of its pods."""
     return f"{name}-env"
 
 
@@ -98,31 +128,9 @@ RANK = (
 )
 
 
-def rank_command(request: Request) -> list[str]:
-    """Return the command of each pod of a plain Job."""
-    job = request.job
-    words = [literal(word) for word in job.command]
-    if job.launcher == "direct":
-        return wrapped(job, "pod", words)
-    address, port, index = f"{request.name}-0.{request.name}", str(request.port[1]), "$(NODE_RANK)"
-    if job.launcher == "msrun":
-        options = {
-            "worker_num": request.world_size,
-            "local_worker_num": request.ranks_per_pod,
-            "master_addr": address,
-            "master_port": port,
-            "node_rank": index,
-            "log_dir": "/tmp/msrun",  # noqa: S108
-            "join": True,
-            "cluster_time_out": job.join_timeout_s,
-        }
-        return ["msrun", *(f"--{name}={value}" for name, value in options.items()), *words]
-    sizes = ["--nnodes", str(request.pods), "--nproc-per-node", str(request.ranks_per_pod)]
-    place = ["--node-rank", index, "--master-addr", address, "--master-port", port]
-    # Several ranks share one log, so each line starts with the rank.
-    tee = ["--tee", "3"] if request.ranks_per_pod > 1 else []
-    agent = ["python", "-m", "torch.distributed.run", *sizes, *place, *tee, "--no-python"]
-    return wrapped(job, "agent", [*agent, *wrapped(job, "rank", words)])
+def program_command() -> list[str]:
+    """Return the command of each pod of a plain Job: the program of all schedulers, which starts the ranks."""
+    return ["python3", "-IS", f"{PROGRAM_DIR}/{PROGRAM_FILE}", "node"]
 
 
 def environment(request: Request) -> dict[str, str]:
@@ -135,8 +143,7 @@ def environment(request: Request) -> dict[str, str]:
         made.update(timeouts(job))
         if job.restarts.recovery:
             made.update(MS_ENABLE_RECOVERY="1", MS_RECOVERY_PATH=RECOVERY_DIR)
-    if request.tls_secret:
-        made.update(tls.environment(TLS_HOME))
+    made.update(request.tls_env)
     return {**made, **{name: literal(value) for name, value in job.env.items()}}
 
 
@@ -147,14 +154,12 @@ def pod_template(
     volumes, mounts = _volumes(request)
     resources = _resources(request, devices)
     spec: Manifest = {"containers": [_container(request, command, resources, mounts, devices)]}
-    if request.settings.code == "configmap":
+    if request.settings.code == "configmap" and not request.has_monitors:
         spec["initContainers"] = [_unpack_container(request, resources)]
-    if request.settings.resource == "Job":
+    if request.has_monitors:
         # An operator sets the policy of its own replicas here.
         spec["restartPolicy"] = "Never"
-    grace_s = grace_period_s(request.job)
-    if grace_s is not None:
-        spec["terminationGracePeriodSeconds"] = grace_s
+        spec["terminationGracePeriodSeconds"] = request.grace_s
     if subdomain:
         spec["subdomain"] = subdomain
     if volumes:
@@ -179,15 +184,18 @@ def _container(
     secrets = [
         {"name": key, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}} for key in request.job.secret_env
     ]
+    if request.has_monitors:
+        # The rest is in the plan that the pods make.
+        env, secrets = [*_pod_variables(request), *({"name": n, "value": v} for n, v in request.tls_env.items())], []
     container: Manifest = {
         "name": request.resource.container,
         "image": settings.image,
         "command": list(command),
-        "env": [*_rank_variables(request), *env, *secrets],
+        "env": [*env, *secrets],
     }
     if settings.image_pull_policy:
         container["imagePullPolicy"] = settings.image_pull_policy
-    if request.code_dir:
+    if request.code_dir and not request.has_monitors:
         container["workingDir"] = request.code_dir
     if resources:
         container["resources"] = resources
@@ -201,23 +209,11 @@ def _container(
     return container
 
 
-def _rank_variables(request: Request) -> list[Manifest]:
-    """Return the variables of ranks in a plain Job; operators set their own."""
-    if request.settings.resource != "Job":
-        return []
-    index = {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
-    if request.job.launcher != "direct":
-        return [{"name": "NODE_RANK", **index}]
-    values = {
-        "WORLD_SIZE": str(request.world_size),
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "NNODES": str(request.world_size),
-        "MASTER_ADDR": f"{request.name}-0.{request.name}",
-        "MASTER_PORT": str(request.port[1]),
-    }
-    variables = [{"name": name, "value": value} for name, value in values.items()]
-    return [{"name": "RANK", **index}, {"name": "NODE_RANK", **index}, *variables]
+def _pod_variables(request: Request) -> list[Manifest]:
+    """Return what the program in a pod of a plain Job needs to know; the cluster adds JOB_COMPLETION_INDEX."""
+    address = {"name": "TRAINYARD_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    needed, patience_s = request.pods - request.job.restarts.spares, request.job.timeout_s
+    return [{"name": PODS, "value": f"{request.pods} {request.name} {needed} {patience_s}"}, address]
 
 
 def _unpack_container(request: Request, resources: Manifest) -> Manifest:
@@ -278,9 +274,17 @@ def _volumes(request: Request) -> tuple[list[Manifest], list[Manifest]]:
         if mounted:
             mounts.append({"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})})
 
-    if settings.code == "configmap":
+    if request.has_monitors:
+        add("state", STATE_DIR, {"emptyDir": {}})
+        add("program", PROGRAM_DIR, {"configMap": {"name": program_name(request.name)}}, read_only=True)
+        # Readable by any user of the image, whose ranks could read the program's own copy anyway.
+        secret = {"secretName": secret_name(request.name), "defaultMode": 0o444}
+        add("secrets", SECRETS_DIR, {"secret": secret}, read_only=True)
+    elif settings.code == "configmap":
         add("source", SOURCE_DIR, {"emptyDir": {}})
-        add("packed", PACKED_DIR, {"configMap": {"name": source_name(request.name)}}, mounted=False)
+    if settings.code == "configmap":
+        packed = {"configMap": {"name": source_name(request.name)}}
+        add("packed", PACKED_DIR, packed, read_only=True, mounted=request.has_monitors)
     if settings.code == "volume":
         add("code", settings.code_path, _claim(settings.code_claim))
     if settings.shared_memory:
@@ -289,7 +293,7 @@ def _volumes(request: Request) -> tuple[list[Manifest], list[Manifest]]:
     if request.tls_secret:
         # Readable by any user of the image, as no other process is in the pod.
         source = {"secret": {"secretName": request.tls_secret, "defaultMode": 0o444}}
-        add("tls", f"{TLS_HOME}/{tls.FOLDER}", source, read_only=True)
+        add("tls", f"{TLS_HOME}/{mindspore_tls.FOLDER}", source, read_only=True)
     if request.job.restarts.recovery and settings.recovery_claim:
         add("recovery", RECOVERY_DIR, _claim(settings.recovery_claim))
     for number, volume in enumerate(settings.volumes):

@@ -26,15 +26,14 @@ class Resource:
 
 
 _MPI, _GITEE = "the MPI operator of Kubeflow", "mindspore.gitee.com/v1"
+_ALL = ("torchrun", "msrun", "direct", "oneflow", "mindspore", "mpirun")
 _RESOURCES = (
     # The controller appends an index and five random characters.
-    Resource("Job", "batch/v1", "jobs", "", ("torchrun", "msrun", "direct"), "rank", "-99999-abcde"),
+    Resource("Job", "batch/v1", "jobs", "", _ALL, "rank", "-99999-abcde"),
     Resource("MPIJob", "kubeflow.org/v2beta1", "mpijobs", _MPI, ("mpirun",), "mpi", "-launcher-abcde"),
     Resource("MSJob", _GITEE, "msjobs", "ms-operator", ("mindspore",), "mindspore", "-scheduler-99999"),
 )
 RESOURCES: dict[str, Resource] = {resource.kind: resource for resource in _RESOURCES}
 
-# The resource of each launcher if a job file names none: the first that has it.
-IMPLIED: Mapping[str, str] = {
-    launcher: kind for kind, resource in reversed(RESOURCES.items()) for launcher in resource.launchers
-}
+# The resource of each launcher if a job file names none: the operator of its own, if there is one.
+IMPLIED: Mapping[str, str] = {launcher: kind for kind, resource in RESOURCES.items() for launcher in resource.launchers}

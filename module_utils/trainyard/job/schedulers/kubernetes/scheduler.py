@@ -3,24 +3,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ....findings.findings import Finding
+from ....slurm.allocation import UNFIT
 from ...file.job import Job
 from ..records import Source, SubmittedPlan, Where
 from . import manifests, names, settings, state
-from .pods import TLS_HOME, Manifest, Request
+from .pods import ARCHIVE, PACKED_DIR, SECRETS_DIR, STATE_DIR, TLS_HOME, VALUES_KEY, Manifest, Request
 from .resources import RESOURCES
-from .saving import grace_period_s
 
-LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun")
+LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
 
 SCRIPTS_ELSEWHERE = True
 MANIFEST = "manifest.yml"
-# Largest packed source in bytes: the API limits a ConfigMap to 1 MiB, and base64 adds a third.
-MAX_SOURCE = 700 << 10
+# From this version on, a pod of a Job may end without the others (backoffLimitPerIndex).
+_PER_INDEX = (1, 29)
 
 
 def plan(
@@ -30,16 +31,15 @@ def plan(
     # The image has its own environment; job_venv is a folder of hosts.
     job = replace(job, venv="")
     chosen, findings = settings.parse(job)
-    findings += _unsupported(job)
     if chosen is None:
         return None, findings
-    findings += _combination_findings(job, chosen)
+    findings += [*_combination_findings(job, chosen), *(_unsupported(job) if chosen.resource != "Job" else ())]
     if chosen.code == "configmap":
         action = (
             "leave job_source out and put the scripts into the image, or on a volume: job_kubernetes.code: volume with "
             "code_claim and code_path"
         )
-        findings += source.too_large(MAX_SOURCE, ", as it is in a ConfigMap", action)
+        findings += source.too_large(manifests.MAX_CONFIGMAP, ", as it is in a ConfigMap", action)
     if facts.get("unsuitable"):
         return None, findings
     # Without a namespace in the manifest, kubectl would use `default` instead of the context's.
@@ -50,10 +50,15 @@ def plan(
         settings=chosen,
         job_id=where.job_id,
         name=name,
-        pods=max(job.nodes, 1),
+        pods=max(job.nodes, 1) + job.restarts.spares,
         ranks_per_pod=job.ranks_per_node or 1,
         archive=source.base64(),
+        pods_end_alone=_version(facts) >= _PER_INDEX,
     )
+    if not request.pods_end_alone and (job.restarts.spares or job.restarts.min_nodes):
+        expected = f"{'.'.join(map(str, _PER_INDEX))} or newer, where one pod may end without the others"
+        action = "leave job_spares and job_min_nodes out, or use another cluster"
+        findings.append(Finding("cluster", f"Kubernetes {facts['version']}", expected, action))
     return SubmittedPlan(
         job=job,
         job_id=where.job_id,
@@ -61,11 +66,34 @@ def plan(
         submit_host=where.submit_host,
         nodes=request.pods,
         ranks_per_node=request.ranks_per_pod,
-        job_dir="",
-        rank_log=state.rank_log(chosen.resource, request.ranks_per_pod),
+        job_dir=f"{STATE_DIR}/jobs/{where.job_id}" if request.has_monitors else "",
+        rank_log=state.rank_log(chosen.resource, job.launcher),
         submitted={MANIFEST: to_yaml(manifests.manifests(request))},
         settings=_run_settings(request, renamed),
     ), findings
+
+
+def _version(facts: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the cluster's version as numbers, 1.33; an unknown one is new."""
+    found = re.match(r"(\d+)\.(\d+)", str(facts.get("version") or ""))
+    return tuple(map(int, found.groups())) if found else _PER_INDEX
+
+
+def in_pods(job: Job) -> dict[str, Any]:
+    """Return what the pods of a plain Job change in the request with which hosts plan (launch.Request)."""
+    chosen, _ = settings.parse(job)
+    code = chosen.code if chosen else ""
+    return {
+        # The image is the pods' own, with its environment.
+        "job": {
+            **dict.fromkeys(("job_image", "job_venv", "job_source"), ""),
+            # TLS needs MindSpore by its name, which nothing compares here.
+            "job_packages": list(job.packages) if job.tls else [],
+        },
+        "archive": f"{PACKED_DIR}/{ARCHIVE}" if code == "configmap" else "/dev/null",
+        "code_dir": chosen.code_path if chosen and code != "configmap" else "",
+        "secrets": f"{SECRETS_DIR}/{VALUES_KEY}",
+    }
 
 
 def _run_settings(request: Request, renamed: str) -> dict[str, Any]:
@@ -81,17 +109,20 @@ def _run_settings(request: Request, renamed: str) -> dict[str, Any]:
         "namespace": chosen.namespace,
         "kubeconfig": chosen.kubeconfig,
         "context": chosen.context,
-        "tls_home": TLS_HOME,
+        **({} if request.has_monitors else {"tls_home": TLS_HOME}),
         "pods": request.pods,
         "ranks_per_pod": request.ranks_per_pod,
-        "stop_grace_s": grace_period_s(request.job) or 0,
+        "stop_grace_s": request.grace_s,
     }
 
 
 def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state unchanged, as the cluster reports pods and their exits."""
-    del plan
-    return state
+    """Return the state as the cluster reports it; where pods could not plan, the first one has printed why."""
+    processes = [process for node in state.get("nodes") or () for process in node["processes"]]
+    if state["state"] != "failed" or not any(process.get("exit_code") == UNFIT for process in processes):
+        return state
+    host = plan["engine"]["settings"]["name"]
+    return {**state, "failure": {"kind": "engine", "host": "", "reason": f"the job cannot run in the pods of {host}"}}
 
 
 def to_yaml(made: list[Manifest]) -> str:
@@ -106,6 +137,11 @@ def to_yaml(made: list[Manifest]) -> str:
             del data
             return True
 
+    # Values of job_kubernetes may be of Ansible's own types.
+    Plain.add_multi_representer(str, lambda dumper, value: dumper.represent_str(str(value)))
+    Plain.add_multi_representer(int, lambda dumper, value: dumper.represent_int(int(value)))
+    Plain.add_multi_representer(list, lambda dumper, value: dumper.represent_list(list(value)))
+    Plain.add_multi_representer(dict, lambda dumper, value: dumper.represent_dict(dict(value)))
     return str(yaml.dump_all(made, Dumper=Plain, sort_keys=False, width=120, explicit_start=True))
 
 
@@ -124,7 +160,8 @@ def needs(chosen: settings.Settings, *, recovery: bool) -> list[dict[str, str]]:
 
 def other_kinds(chosen: settings.Settings, *, secrets: bool) -> list[str]:
     """Return the kinds of objects that a launch creates beside the job's resource and its pods."""
-    kinds = {"configmaps": chosen.code == "configmap", "services": chosen.resource == "Job", "secrets": secrets}
+    plain = chosen.resource == "Job"
+    kinds = {"configmaps": plain or chosen.code == "configmap", "services": plain, "secrets": plain or secrets}
     return [plural for plural, used in kinds.items() if used]
 
 
@@ -134,9 +171,6 @@ def _combination_findings(job: Job, chosen: settings.Settings) -> list[Finding]:
         found = f"true with job_kubernetes.tls_secret: {chosen.tls_secret}"
         expected = "one of them: certificates made for the job, or the Secret with your own"
         findings.append(Finding("job_tls", found, expected, "leave out job_tls, or job_kubernetes.tls_secret"))
-    if job.restarts.most and chosen.resource == "Job":
-        found, expected = f"{job.restarts.most} with a plain Job", "0: a single restarted pod finds no rendezvous"
-        findings.append(Finding("job_max_restarts", found, expected, "leave job_max_restarts out"))
     if job.restarts.recovery and not chosen.recovery_claim:
         expected = "a claim that scheduler and workers can all write to, for MindSpore's recovery files"
         action = "set job_kubernetes.recovery_claim, or leave job_recovery out"
@@ -148,12 +182,9 @@ def _count_findings(job: Job, chosen: settings.Settings) -> Iterator[Finding]:
     if job.nodes < 1:
         expected = "the number of pods with ranks, as there are no hosts to count"
         yield Finding("job_nodes", "0", expected, "set job_nodes")
-    if (job.ranks_per_node or 1) > 1 and (chosen.resource == "MSJob" or job.launcher == "direct"):
+    if (job.ranks_per_node or 1) > 1 and chosen.resource == "MSJob":
         action = "set job_ranks_per_node: 1 and a larger job_nodes"
-        if chosen.resource != "MSJob":
-            action += ", or use a Job with job_launcher: torchrun, which starts several ranks in a pod"
-        found = f"{job.ranks_per_node} with {'an MSJob' if chosen.resource == 'MSJob' else 'job_launcher: direct'}"
-        yield Finding("job_ranks_per_node", found, "1: each pod is one rank there", action)
+        yield Finding("job_ranks_per_node", f"{job.ranks_per_node} with an MSJob", "1: each pod is one rank", action)
 
 
 def _device_findings(job: Job, chosen: settings.Settings) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ....findings.findings import Finding
 from ....findings.visible import type_name
-from ...file import mindspore_tls as tls
+from ...file import mindspore_tls
 from ...file.job import Job
 from .names import is_label
 from .resources import IMPLIED, RESOURCES
@@ -220,9 +220,9 @@ def _launcher_findings(values: Mapping[str, Any], launcher: str) -> list[Finding
         implied = IMPLIED.get(launcher, "Job")
         action = f"set job_launcher: {launchers[0]}, or job_kubernetes.resource: {implied}"
         findings.append(_problem("job_launcher", found, f"{' or '.join(launchers)} in a {resource}", action))
-    if values["tls_secret"] and launcher not in tls.LAUNCHERS:
+    if values["tls_secret"] and launcher not in mindspore_tls.LAUNCHERS:
         found = f"{values['tls_secret']} with job_launcher: {launcher}"
-        findings.append(_useless("tls_secret", found, " or ".join(tls.LAUNCHERS)))
+        findings.append(_useless("tls_secret", found, " or ".join(mindspore_tls.LAUNCHERS)))
     if values["recovery_claim"] and resource != "MSJob":
         found = f"{values['recovery_claim']} with a {resource}"
         findings.append(_useless("recovery_claim", found, "an MSJob, whose scheduler recovers"))

@@ -14,8 +14,7 @@ from typing import Any
 
 from ....findings.findings import counted
 from ....findings.shapes import TIME, misfit
-from ...run.failure import first_failure
-from ...run.failure import text as failure_text
+from ...run.logs.failures import failure_text, first_failure
 from .pods import ROLE_LABEL
 
 Data = Mapping[str, Any]
@@ -77,13 +76,11 @@ def place(pod: Data, kind: str, ranks_per_pod: int, pods: int) -> tuple[str, lis
     return f"rank{index}", ranks, f"rank_{index}.log"
 
 
-def rank_log(kind: str, ranks_per_pod: int) -> str:
+def rank_log(kind: str, launcher: str) -> str:
     """Return the name of rank 0's log, with `{rank}` if each rank has its own."""
     if kind == "MPIJob":
         return "launcher.log"
-    if kind == "MSJob":
-        return "worker_{rank}.log"
-    return "rank_{rank}.log" if ranks_per_pod == 1 else "agent_0.log"
+    return "worker_{rank}.log" if launcher in ("mindspore", "msrun") else "rank_{rank}.log"
 
 
 def in_places(pods: Iterable[Data]) -> dict[tuple[str, int], list[Data]]:
@@ -132,7 +129,7 @@ def _end(end: Data) -> dict[str, Any]:
     }
 
 
-def _ended(pod: Data) -> Data | None:
+def ended(pod: Data) -> Data | None:
     """Return the exit of the pod's ranks; None while they run."""
     status = pod.get("status") or {}
     for container in _statuses(pod):
@@ -141,7 +138,7 @@ def _ended(pod: Data) -> Data | None:
         own = container in (status.get("containerStatuses") or ())
         if not end or (not own and not end.get("exitCode")):
             continue
-        return {**_end(end), "container": container.get("name")}
+        return {**_end(end), "container": container.get("name"), "reason": str(end.get("reason") or "")}
     if status.get("phase") in ("Failed", "Succeeded"):
         # The pod was evicted or its node is lost, so no container has an exit.
         failed = status["phase"] == "Failed"
@@ -150,6 +147,7 @@ def _ended(pod: Data) -> Data | None:
             "signal": None,
             "result": str(status.get("reason") or "lost") if failed else "success",
             "time": None,
+            "reason": str(status.get("reason") or ""),
             "text": str(status.get("message") or status.get("reason") or ""),
         }
     return None
@@ -169,7 +167,7 @@ def restarts(settings: Data, pods: Iterable[Data], started: float | None) -> lis
                 last = (container.get("lastState") or {}).get("terminated")
                 times = int(container.get("restartCount") or 0)
                 ends += [None] * (times - 1) + [_end(last) if last else None] * min(times, 1)
-            ends += [] if pod is same[-1] else [_ended(pod)]
+            ends += [] if pod is same[-1] else [ended(pod)]
             found += [_restart(pod["metadata"]["name"], name, ranks, end, started) for end in ends]
     return sorted(found, key=lambda one: one["elapsed_s"] or 0)
 
@@ -257,7 +255,7 @@ def _node(pod: Data, settings: Data) -> tuple[dict[str, Any], dict[str, Any] | N
     """Return a pod as a node of summary.json, and the failure of its ranks."""
     kind, ranks_per_pod, count = settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"])
     name, ranks, log = place(pod, kind, ranks_per_pod, count)
-    end, host = _ended(pod), pod["metadata"]["name"]
+    end, host = ended(pod), pod["metadata"]["name"]
     exit_fields = {} if end is None else {key: end[key] for key in _EXIT_KEYS}
     node = {
         "host": host,

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates, images, the files of Slurm, upgrades and removal of a cluster."""

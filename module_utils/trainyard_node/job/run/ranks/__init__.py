@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start the ranks of a node as processes, and stop them."""
