@@ -27,7 +27,8 @@ html_show_sourcelink = False
 extensions = ["myst_parser", "sphinx_copybutton"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "*/README.md", "docs/**.md", "roles/**README.md", "t*/**README.md"]
-exclude_patterns = ["README.md", "README.zh-CN.md"]
+# Sphinx follows links, and those of a test below `.cache` may lead back here: without `.*` it walks for hours.
+exclude_patterns = [".*", "README.md", "README.zh-CN.md"]
 # Pages that other pages link to, but that no table of contents lists.
 suppress_warnings = ["toc.not_included"]
 myst_heading_anchors = 4
