@@ -221,19 +221,19 @@ def test_what_is_no_id_ends_nothing(place, question, monkeypatch):
     assert asked == [] and (place.jobs / "mine").is_dir()
 
 
-@pytest.mark.parametrize("name", ["monitor.json", "node_plan.json", "attempts.json"])
 @pytest.mark.parametrize("content", ['{"x": 1}', "[]", "7", '{"pid": {}, "start_time": []}', '{"processes": [3]}'])
-def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, name, content):
+def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, content):
     """Units, cgroups and processes tell what runs; nothing in the folder of a job keeps a stop from ending it."""
     assert start(place, job_id)["monitor_alive"]
     folder = place.jobs / job_id / "hosts" / "n1"
     wait_for(lambda: runs(job_id), "the rank to start")
 
     def spoil():
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).write_text(content)
-        # Its monitor writes these files again where it can.
-        (folder / name).chmod(0o400)
+        for name in ("monitor.json", "node_plan.json", "attempts.json"):
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).write_text(content)
+            # Its monitor writes these files again where it can.
+            (folder / name).chmod(0o400)
         folder.chmod(0o500)
 
     place.does(spoil)

@@ -7,16 +7,16 @@ import pytest
 VENV = "/opt/trainyard/venvs/pytorch"
 
 
-def test_the_training_user_imports_the_requested_version(host):
-    shown = host.check_output(f"sudo -u train {VENV}/bin/python -c 'import torch; print(torch.__version__)'")
+def test_the_training_user_imports_the_requested_version(last):
+    shown = last.check_output(f"sudo -u train {VENV}/bin/python -c 'import torch; print(torch.__version__)'")
     assert shown.split("+")[0] == "2.13.0"
 
 
 @pytest.mark.mirrors
-def test_hosts_without_a_gpu_get_the_cpu_build_where_pip_finds_it(host):
-    offered = host.check_output(f"sudo {VENV}/bin/python -m pip index versions torch")
-    has_gpu = host.run("grep -q 0x10de /sys/bus/pci/devices/*/vendor").rc == 0
-    shown = host.check_output(f"sudo -u train {VENV}/bin/python -c 'import torch; print(torch.__version__)'")
+def test_hosts_without_a_gpu_get_the_cpu_build_where_pip_finds_it(last):
+    offered = last.check_output(f"sudo {VENV}/bin/python -m pip index versions torch")
+    has_gpu = last.run("grep -q 0x10de /sys/bus/pci/devices/*/vendor").rc == 0
+    shown = last.check_output(f"sudo -u train {VENV}/bin/python -c 'import torch; print(torch.__version__)'")
     assert shown.endswith("+cpu") == ("2.13.0+cpu" in offered and not has_gpu)
 
 
@@ -26,8 +26,8 @@ def test_two_processes_summed_a_tensor(host):
     assert result["torch"].split("+")[0] == "2.13.0"
 
 
-def test_torchrun_is_there(host):
-    assert host.run(f"sudo -u train {VENV}/bin/torchrun --help").rc == 0
+def test_torchrun_is_there(last):
+    assert last.run(f"sudo -u train {VENV}/bin/torchrun --help").rc == 0
 
 
 def test_the_cheap_check_passes_and_changes_nothing(run_playbook):

@@ -99,6 +99,7 @@ def test_the_faulty_node_is_named(bisect, tmp_path, fault, slower, said):
     assert asked[-1] == "remove_folder n1 n2 n3 n4" and sum(each.startswith("collect") for each in asked) == len(plans)
 
 
+@pytest.mark.long
 def test_a_run_without_a_loss_is_not_waited_for(bisect):
     """No run ends by itself: the search ends each as soon as its loss is lost."""
     lost = {"loss_not_a_number": {**NAN, "last": {"step": 12.0}}}
