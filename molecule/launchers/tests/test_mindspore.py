@@ -72,6 +72,7 @@ def one(play, nodes):
     return run.wait()
 
 
+@pytest.mark.long
 def test_a_killed_worker_beside_the_scheduler_is_named_and_ends_the_job(one, left):
     last = f"  last lines of {one.job_dir}/hosts/n1/logs/worker_1.log on n1:"
     one.shows(2, "  rank 1 on n1 failed first: killed by SIGKILL", last)

@@ -83,6 +83,7 @@ def test_a_new_node_gets_a_copy_and_the_others_nothing(role, last, node_names):
     assert last.check_output(STATE) == before
 
 
+@pytest.mark.long
 def test_another_commit_is_built_once_and_a_preview_says_so(role, node, node_names, commits):
     before = node(node_names[0]).check_output(STATE)
     said = f"(source commit {commits[1]} instead of commit {commits[0]})"
@@ -140,7 +141,7 @@ def test_a_commit_of_a_bundle_is_built_without_its_repository(role, first, last,
     ("given", "said"),
     [
         (
-            {"nccl_tests_repository": "git://127.0.0.1:1/nccl-tests.git"},
+            {"nccl_tests_repository": "git://127.0.0.1:1/nccl-tests.git", "nccl_tests_commit": "1" * 40},
             "could not be built: Fetch a commit that a branch or tag reaches in git://127.0.0.1:1/nccl-tests.git: "
             "fatal: unable to connect to 127.0.0.1: 127.0.0.1[0: 127.0.0.1]: errno=Connection refused. The earlier "
             "build is still in place.",

@@ -161,6 +161,7 @@ def test_a_package_of_another_hash_is_refused(run, wheel):
     run(**given, python_runtime_packages=[pin + wheel()[-64:]]).expect(0)
 
 
+@pytest.mark.long
 def test_a_missing_venv_module_is_installed_or_named(run, bare):
     package = bare.check_output(
         "dpkg-query -S $(python3 -c 'import ensurepip; print(ensurepip.__path__[0])')/__init__.py"
@@ -196,6 +197,7 @@ def without_headers(node):
         node.check_output(f"sudo apt-get purge -y -qq {' '.join(new)}")
 
 
+@pytest.mark.long
 def test_compilers_are_installed_on_request(run, bare, without_headers):
     assert run().rc == 0
     refused = run(python_runtime_compiler=True, python_runtime_manage_system=False)

@@ -157,6 +157,7 @@ def test_a_package_that_needs_another_locked_version_is_rejected(site):
     assert done == {"frame": "1.0", "need": "2.0", "more": "1.0"}
 
 
+@pytest.mark.long
 def test_a_source_archive_runs_only_by_choice_and_never_for_a_locked_package(site, tmp_path):
     ran = tmp_path / "ran"
     archive(site.wheels, "built", ran)
