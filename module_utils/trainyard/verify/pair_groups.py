@@ -49,9 +49,7 @@ def topology(hosts: Sequence[str], measurements: Iterable[Mapping[str, Any]]) ->
         values = grouped(
             (tuple(sorted(place[host] for host in record["hosts"])), sign * math.log(record[key]))
             for record in measured
-            if set(record["hosts"]) <= place.keys()
-            and isinstance(record.get(key), (int, float))
-            and 0 < record[key] < math.inf
+            if set(record["hosts"]) <= place.keys() and _positive(record.get(key))
         )
         seen = seen or enough(len(hosts), len(values))
         found = groups(len(hosts), {(pair[0], pair[1]): min(of) for pair, of in values.items()})
@@ -59,6 +57,34 @@ def topology(hosts: Sequence[str], measurements: Iterable[Mapping[str, Any]]) ->
             paths = {hosts[at]: [f"group {number}"] for number, group in enumerate(found, start=1) for at in group}
             return switches.topology("pairs", paths, hosts)
     return switches.topology("pairs", {}, hosts, FLAT) if seen else None
+
+
+def with_usual(found: Mapping[str, Any] | None, measurements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the measurements, those between two groups with `usual`: the part of the bandwidth inside that they reach.
+
+    Without it nodes would be blamed for the way to another switch. A node alone is rather slow: its pairs have none.
+    """
+    known = (found or {}).get("switches", ())
+    group = {host: at for at, each in enumerate(known) if len(each["hosts"]) > 1 for host in each["hosts"]}
+
+    def is_between(record: Mapping[str, Any]) -> bool | None:
+        at = {group.get(host) for host in record["hosts"]}
+        return None if None in at else len(at) > 1
+
+    reached = grouped((is_between(each), each["busbw"]) for each in measurements if _positive(each.get("busbw")))
+    usual = 1.0
+    if reached.get(True) and reached.get(False):
+        usual = min(1.0, _fast(reached[True]) / _fast(reached[False]))
+    return [{**each, "usual": usual if is_between(each) else 1.0} for each in measurements]
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 < value < math.inf
+
+
+def _fast(values: Sequence[float]) -> float:
+    """Return the upper quartile: nothing is faster than healthy, and other load only slows."""
+    return sorted(values)[math.ceil(0.75 * len(values)) - 1]
 
 
 def enough(count: int, pairs: int) -> bool:

@@ -44,7 +44,7 @@ _FAIRLY_SURE = 0.8
 
 @dataclass
 class _Sample:
-    """A measurement by the places of its hosts; value in GB/s, 0 where there was an error."""
+    """A measurement by the places of its hosts; value in GB/s of a pair at one switch, 0 where there was an error."""
 
     first: int
     second: int
@@ -91,7 +91,8 @@ def verify(
     """Return the result: state, reason, median, gate, spread, nodes, suspects, retest, pairs, paths.
 
     A measurement is `{hosts: [a, b], round: int, busbw: GB/s or None, wrong: int or None, error: str}`; several of the
-    same pair in the same round (both nodes report an error) count once. `expected` is what a pair of healthy nodes
+    same pair in the same round (both nodes report an error) count once. `usual` in it is the part of the bandwidth at
+    one switch that pairs of its two switches reach (pair_groups.with_usual). `expected` is what a pair of healthy nodes
     should reach, `inventory` the options of the commands in actions. `retest` is the round to measure next, [] when
     everything is decided; call again with the measurements of all rounds. Raises ValueError for a host that is not in
     `hosts`.
@@ -172,7 +173,8 @@ def _read(hosts: Sequence[str], measurements: Sequence[Mapping[str, Any]]) -> li
             error = f"no bandwidth, found {value!r}"
         wrong = not error and bool(record.get("wrong"))
         key = (int(record.get("round", 0)), first, second)
-        sample = _Sample(first, second, key[0], 0.0 if error else float(value or 0), wrong, error, record)
+        reached = 0.0 if error else float(value or 0) / record.get("usual", 1.0)
+        sample = _Sample(first, second, key[0], reached, wrong, error, record)
         # If two reports on one measurement differ, the one with the error stands.
         if key not in found or (error and not found[key].error):
             found[key] = sample
@@ -419,7 +421,7 @@ def _pair(hosts: Sequence[str], sample: _Sample, gate: float) -> dict[str, Any]:
     return {
         "hosts": [hosts[sample.first], hosts[sample.second]],
         "round": sample.round,
-        "busbw": None if sample.error else sample.value,
+        "busbw": None if sample.error else sample.record["busbw"],
         "wrong": sample.record.get("wrong"),
         "error": sample.error,
         "relative": None if sample.error else round(sample.relative, 4),

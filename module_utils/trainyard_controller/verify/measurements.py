@@ -141,10 +141,12 @@ def verify_pairs(
         first = 1 + max((record["round"] for record in measurements), default=-1)
         with ended_run(folder) as run:
             measurements += _measurements(run, schedule, first)
-    found = pair_report.verify(hosts, measurements, expected=expected, limits=limits, inventory=inventory)
+    topology = pair_groups.topology(hosts, measurements)
+    comparable = pair_groups.with_usual(topology, measurements)
+    found = pair_report.verify(hosts, comparable, expected=expected, limits=limits, inventory=inventory)
     if refused:
         found = pair_report.refusal(found, [Finding.from_dict(finding) for finding in refused])
-    found["topology"] = pair_groups.topology(hosts, measurements)
+    found["topology"] = topology
     return {"stragglers": found, "measurements": measurements, "text": pair_report.describe(found)}
 
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 from ansible.module_utils.trainyard.cluster.switches import ordered
-from ansible.module_utils.trainyard.verify import pair_groups, pairing, report
+from ansible.module_utils.trainyard.verify import pair_groups, pairing, report, stragglers
 from ansible.module_utils.trainyard_controller.runs.pages import verify_page
 from report_samples import phase, reported
 
@@ -116,21 +116,66 @@ def test_halves_without_a_pair_between_them_are_no_groups():
     assert not pair_groups._stand_out([0] * 7 + [1] * 7, halves, 2.0)
 
 
+def found_slow(names, records):
+    return {
+        node["host"]: node["state"]
+        for node in stragglers.verify(
+            names, pair_groups.with_usual(pair_groups.topology(names, records), records), inventory="-i x"
+        )["nodes"]
+    }
+
+
+def bandwidths(chance, names, group, between, slow=()):
+    """Bandwidths of all pairs: `between` is the part that the way between two groups has, slow nodes reach the half."""
+    return [
+        {
+            "hosts": list(pair),
+            "round": at,
+            "usual": "forged",
+            "busbw": round(
+                10
+                * (between if group[pair[0]] != group[pair[1]] else 1)
+                * (0.5 if {*slow} & {*pair} else 1)
+                * chance.gauss(1, 0.01),
+                6,
+            ),
+        }
+        for at, each in enumerate(pairing.full_rounds(names))
+        for pair in each
+    ]
+
+
+def test_no_node_is_blamed_for_the_way_to_another_switch_and_a_slow_one_is():
+    """On hosts with 5 ms between two groups of three, each node of one group was slow: 2 % of the bandwidth."""
+    for seed in range(CLUSTERS // 4):
+        chance = random.Random(seed)  # noqa: S311
+        names = [f"n{at}" for at in range(chance.choice((6, 8, 12, 16)))]
+        group = {name: at % 2 for at, name in enumerate(names)}
+        between = chance.choice((0.02, 0.3, 0.6))
+        states = found_slow(names, bandwidths(chance, names, group, between))
+        assert set(states.values()) == {"pass"}, (seed, states)
+        slow = chance.choice(names)
+        states = found_slow(names, bandwidths(chance, names, group, between, [slow]))
+        named = {name for name, state in states.items() if state == "fail"}
+        # Of three nodes at a switch a slow one may have to be measured again.
+        assert named == {slow} or (len(names) == 6 and not named and states[slow] == "unknown"), (seed, between, states)
+
+
 def test_report_and_page_show_the_groups():
     hosts = ["n1", "n2", "n3", "n4"]
     switches = [{"path": ["group 1"], "hosts": ["n1", "n3"]}, {"path": ["group 2"], "hosts": ["n2", "n4"]}]
     found = {"source": "pairs", "reason": "", "switches": switches}
-    stragglers = {"state": "pass", "reason": "", "median": 1.0, "gate": 0.9, "nodes": [], "suspects": [], "retest": [],
+    pairs = {"state": "pass", "reason": "", "median": 1.0, "gate": 0.9, "nodes": [], "suspects": [], "retest": [],
                   "pairs": [], "topology": found}  # fmt: skip
-    made = reported([phase("drift", ("kernel", "pass"))], hosts, stragglers=stragglers)
+    made = reported([phase("drift", ("kernel", "pass"))], hosts, stragglers=pairs)
     line = "2 groups by measured pairs: group 1 with 2 nodes, group 2 with 2 nodes"
     assert made["topology"] == found and line in report.terminal_text(made, "runs/x")
     page = verify_page(made)
     assert line in page and page.index("group 1</h3>") < page.index("n3") < page.index("group 2</h3>")
-    flat = reported([], hosts, stragglers={**stragglers, "topology": {**found, "reason": "flat", "switches": []}})
+    flat = reported([], hosts, stragglers={**pairs, "topology": {**found, "reason": "flat", "switches": []}})
     assert "Topology: flat." in verify_page(flat) and "flat" not in report.terminal_text(flat, "runs/x")
     # A file and the switches themselves come before measurements.
     given = {**found, "source": "file"}
-    assert reported([], hosts, stragglers=stragglers, topology=given)["topology"] == given
+    assert reported([], hosts, stragglers=pairs, topology=given)["topology"] == given
     nodes = [{"host": host, "switch": "leaf1"} for host in hosts]
-    assert reported([], hosts, stragglers=stragglers, nodes=nodes)["topology"]["source"] == "lldp"
+    assert reported([], hosts, stragglers=pairs, nodes=nodes)["topology"]["source"] == "lldp"
