@@ -23,12 +23,13 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from faults import fault
+from faults import fault, podman
 from starting import (
     CACHE,
     INVENTORY,
@@ -42,6 +43,7 @@ from starting import (
     launched,
     machine,
     mpirun,
+    node_names,
     playbook,
     run,
     sbatch,
@@ -167,6 +169,50 @@ def measure_failure(rounds: int) -> tuple[dict[str, Any], list[str]]:
     return result, list(table(result, {}))
 
 
+@contextlib.contextmanager
+def at_switches(groups: list[list[str]], seconds: float, rate: float) -> Iterator[None]:
+    """Let each group of nodes of the lab be at a switch, with an uplink of so many bytes a second (delay.py)."""
+    shown = "{{.State.Pid}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+    nodes = {name: podman("inspect", name, f"--format={shown}").split() for group in groups for name in group}
+    with contextlib.ExitStack() as started:
+        uplinks = Path(started.enter_context(tempfile.TemporaryDirectory()))
+        for group in groups:
+            far = [address for name, (_, address) in nodes.items() if name not in group]
+            for name in group:
+                argv = ["nsenter", f"--net=/proc/{nodes[name][0]}/ns/net", sys.executable, "benchmarks/delay.py"]
+                argv += [str(seconds), str(rate), str(uplinks / group[0]), *far]
+                process = subprocess.Popen(argv, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+                started.callback(process.wait)
+                started.callback(process.kill)
+                if process.stdout is None or process.stdout.readline() != "ready\n":
+                    raise BenchmarkError(f"delay.py did not begin on {name}")
+        yield
+
+
+def measure_topology(rounds: int) -> tuple[dict[str, Any], list[str]]:
+    """Seconds of a step that reduces 4 MB, where every other node of the inventory is at another switch."""
+    names = node_names(NODES)
+    groups = [names[::2], names[1::2]]
+
+    def steps(order: str) -> Times:
+        output = launched("direct", [*TINY, "--steps=10", "--width=2048"], NODES, "benchmarks", job_rank_order=order)
+        first, last = (float(found) for found in re.findall(r"(?:first|last) step at ([\d.]+)", output))
+        return {"s a step": (last - first) / 9}
+
+    # 5 ms away, as a latency beyond the noise of this machine; an uplink of 10 MB/s.
+    with at_switches(groups, 0.005, 1e7):
+        verified = {"verify_phases": ["stragglers"], "verify_rounds": "full", "trainyard_runs": str(CACHE / "runs")}
+        # Nodes that share few cores with these programs are rightly called slow.
+        with contextlib.suppress(BenchmarkError):
+            playbook("playbooks/verify.yml", "-e", json.dumps(verified), limit_s=PREPARE_S)
+        report = max((CACHE / "runs").glob("verify-*/report.json"), key=os.path.getmtime)
+        topology = json.loads(report.read_text())["topology"]
+        if [switch["hosts"] for switch in topology["switches"]] != groups:
+            raise BenchmarkError(f"found {topology}, planted {groups}")
+        result = alternate({order: functools.partial(steps, order) for order in ("inventory", "topology")}, rounds)
+    return {"topology": topology, **result}, list(table(result, {"/ inventory": "inventory"}, digits=2))
+
+
 def share(part: int, whole: int) -> str:
     """Return a share in percent with as many digits as keep 100 % apart from what is not all."""
     return "-" if not whole else "100" if part == whole else f"{min(99.9, 100 * part / whole):.1f}"
@@ -285,6 +331,7 @@ PARTS = {
     "slurm": (measure_slurm, 5),
     "site": (measure_site, 3),
     "failure": (measure_failure, 3),
+    "topology": (measure_topology, 5),
     "stragglers": (measure_stragglers, 1),
     "scale": (measure_scale, 1),
 }

@@ -101,9 +101,10 @@ def wait_until(condition: Callable[[], Any], what: str, every_s: float = 0.02) -
     return time.time()
 
 
-def podman(verb: str, node: str) -> None:
-    """Freeze or thaw a node."""
-    run(["podman", verb, f"{LAB}-{node}"], env={"CONTAINERS_CONF": str(PROJECT / "molecule/default/containers.conf")})
+def podman(verb: str, node: str, *options: str) -> str:
+    """Freeze, thaw or inspect a node."""
+    env = {"CONTAINERS_CONF": str(PROJECT / "molecule/default/containers.conf")}
+    return run(["podman", verb, *options, f"{LAB}-{node}"], env=env)
 
 
 def fault(launcher: str, kind: str) -> dict[str, float]:
