@@ -140,7 +140,7 @@ def test_no_node_is_blamed_for_the_way_to_another_switch_and_a_slow_one_is():
         assert set(found.values()) == {"pass"}, (seed, found)
         found = states(names, list(bandwidths(chance, names, between, slow)))
         named = [name for name, state in found.items() if state == "fail"]
-        # Of three nodes at a switch a slow one may have to be measured again.
+        # A slow one of three nodes at a switch may have to be measured again.
         assert named == [slow] or (len(names) == 6 and not named and found[slow] == "unknown"), (seed, between, found)
 
 
