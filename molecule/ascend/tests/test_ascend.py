@@ -94,6 +94,7 @@ def test_a_node_without_devices_is_named(run_playbook, alter, last_name):
     done.fails(f"Ascend devices on {last_name} found none: npu-smi is not installed and PCI shows none")
 
 
+@pytest.mark.long
 def test_an_installer_that_fails_is_quoted(run_playbook, alter, last_name):
     fails = [{"component": "driver", "version": "25.0.rc1.1", "file": "broken.run", "fails": True}]
     run_playbook("changed.yml", "--limit", last_name, replay_packages=fails).fails(

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 # PWD as well: Podman 5 goes where it says.
 AS_TRAIN = "sudo --user=train --set-home env --chdir=/ PWD=/ XDG_RUNTIME_DIR=/run/user/2000"
 STORAGE = "/srv/containers/train"
@@ -66,6 +68,7 @@ def test_a_folder_on_an_overlay_is_refused(run_playbook):
     )
 
 
+@pytest.mark.long
 def test_what_the_user_wrote_is_not_replaced(run_playbook, first, last, node_names):
     """The other node lacks a range of ids, which the role adds only once all nodes are in order."""
     path = "/home/train/.config/containers/storage.conf"
@@ -100,6 +103,7 @@ def test_containers_that_do_not_start_say_why(run_playbook, first, last, node_na
     )
 
 
+@pytest.mark.long
 def test_containers_get_the_gpus(run_playbook, last, last_name):
     """With fakes: the node has files in place of GPUs, and the toolkit's package a program that describes them."""
     specification = "/etc/cdi/nvidia.yaml"

@@ -75,6 +75,7 @@ def test_a_killed_rank_starts_all_again_in_the_image_and_then_ends_all(play, nod
     assert left(run.job_id) == {} and containers(nodes) == {}
 
 
+@pytest.mark.long
 def test_nothing_is_left_where_a_monitor_was_killed(play, nodes, left):
     run, node = play.launch(WORKER, **IN_IMAGE).trains(), nodes["n2"]
     node.table.kill(node.table.read_json(f"{run.job_dir}/hosts/*/monitor.json")["pid"])

@@ -127,6 +127,7 @@ def test_a_job_on_a_shared_disk_has_its_source_once_and_a_part_of_each_host(bob,
     assert not first.file(folder).exists
 
 
+@pytest.mark.long
 def test_jobs_of_two_users_and_two_clusters_run_side_by_side(bob, eve, nodes, left, software):
     """One loses a rank, one is stopped, and one loses a monitor, whose ranks live on until they are stopped."""
     runs = [bob.launch(WORKER), eve.launch(WORKER), bob.launch(WORKER, trainyard_cluster="second", job_wait=False)]

@@ -128,6 +128,7 @@ def test_the_list_of_frameworks_decides_what_is_verified(run_playbook, nodes, tm
     )
 
 
+@pytest.mark.long
 def test_the_group_nvidia_gets_its_stack_after_a_look_at_all_hosts(run_playbook, inventory_path, tmp_path):
     group = tmp_path / "group.yml"
     group.write_text("nvidia: {hosts: {n1: {nvidia_gpus: 0}, n2: {nvidia_gpus: 0}}}\n")
