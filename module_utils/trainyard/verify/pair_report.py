@@ -38,13 +38,15 @@ def read(logs: Iterable[str]) -> list[Measurement]:
 
 
 def _sound(record: Mapping[str, Any]) -> bool:
-    hosts = record.get("hosts")
+    hosts, busbw = record.get("hosts"), record.get("busbw")
     return (
         isinstance(hosts, list)
         and len(hosts) == 2
         and all(isinstance(host, str) for host in hosts)
         and isinstance(record.get("round"), int)
         and isinstance(record.get("rail", 0), int)
+        # JSON knows no largest whole number.
+        and (busbw is None or isinstance(busbw, float) or (isinstance(busbw, int) and abs(busbw) < 2**53))
     )
 
 

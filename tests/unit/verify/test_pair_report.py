@@ -49,6 +49,8 @@ def test_lines_are_found_among_others():
         'pair {"hosts": ["n1", 2], "round": 0}',
         'pair {"hosts": ["n1", "n2"]}',
         'pair {"hosts": ["n1", "n2"], "round": 0, "rail": "a"}',
+        'pair {"hosts": ["n1", "n2"], "round": 0, "busbw": "fast"}',
+        'pair {"hosts": ["n1", "n2"], "round": 0, "busbw": 1%s}' % ("0" * 400),
         "pair {]}",
     ],
 )
