@@ -95,12 +95,11 @@ def table(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Variable]:
 
 
 def options_of_roles(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the options of the entries `main` of all roles but `job`, which has checks of its own, as argument_specs.
+    """Return the options of all roles but `job`, which has checks of its own, as argument_specs.
 
     `required` and `default` are left out, as only given values are checked.
     """
-    entries = [each.get("main", {}) for role, each in specs.items() if role not in ("", "job")]
-    return _only_values(entries)
+    return _only_values(entry for role, each in specs.items() if role not in ("", "job") for entry in each.values())
 
 
 def options_of_playbooks(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -115,6 +114,16 @@ def _only_values(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, An
         for entry in entries
         for name, option in (entry.get("options") or {}).items()
     }
+
+
+def no_choices(name: str, value: Any, choices: Sequence[Any] | None, place: Place) -> Finding | None:
+    """Return the finding about values, one or a list, that are none of the choices; None where none is wrong."""
+    wrong = [each for each in (value if isinstance(value, list) else [value]) if each not in (choices or ())]
+    if not wrong or choices is None:
+        return None
+    known = ", ".join(str(each) or '""' for each in choices)
+    expected = f"some of {known}" if isinstance(value, list) else f"one of {known}"
+    return Finding(name, f"{', '.join(map(repr, wrong))} {place.text}", expected, f"correct {name}")
 
 
 def not_allowed(name: str, message: str, place: Place) -> Finding:

@@ -81,7 +81,7 @@ def share_with_controller(run: InputRun, by_default: set[str]) -> list[Finding]:
 
 def node_names(run: InputRun) -> list[Finding]:
     """Find names of nodes that cannot stand in /etc/hosts, which the playbooks write."""
-    if not run.installs:
+    if not run.is_of_project or run.playbook.name not in ("site.yml", "provision.yml"):
         return []
     return [
         finding

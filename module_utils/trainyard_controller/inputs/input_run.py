@@ -46,11 +46,6 @@ class InputRun:
         """Tell whether a playbook of the project reaches hosts by this variable."""
         return self.is_of_project and bool(value_sources.CONNECTION.fullmatch(name))
 
-    @property
-    def installs(self) -> bool:
-        """Whether the playbook applies roles with `rolespec_validate: false`, so that their values are checked here."""
-        return self.is_of_project and self.playbook.name in ("site.yml", "provision.yml")
-
     @cached_property
     def controller_names(self) -> set[str]:
         """The variables of roles that run on localhost."""

@@ -161,7 +161,7 @@ def _is_plugin(loader: Any, value: object) -> bool:
 
 def not_allowed(run: InputRun) -> list[Finding]:
     """Find values that a role's argument_specs do not allow for other reasons than their type, such as choices."""
-    options = input_variables.options_of_roles(run.specs) if run.installs else {}
+    options = input_variables.options_of_roles(run.specs) if run.is_of_project else {}
     own = input_variables.options_of_playbooks(run.specs[""]) if run.is_of_project else {}
     options.update(own)
     findings = []
@@ -182,6 +182,10 @@ def not_allowed(run: InputRun) -> list[Finding]:
             place = place_of(next(key for key in variables if key == name), otherwise)
             if name in own and isinstance(value, (int, float)) and value < 0:
                 findings.append(input_variables.negative(name, value, place))
+            wrong = input_variables.no_choices(name, value, options[name].get("choices"), place)
+            if wrong:
+                findings.append(wrong)
+                continue
             for message in ArgumentSpecValidator({name: options[name]}).validate({name: value}).error_messages:
                 findings.append(input_variables.not_allowed(name, str(message), place))
     return list(dict.fromkeys(findings))

@@ -7,7 +7,7 @@ import os
 import pwd
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..machine.programs import english
@@ -27,9 +27,15 @@ def as_user(user: str) -> list[str]:
     return ["runuser", "-u", user, "--"]
 
 
-def call(argv: Sequence[str], user: str = "", text: str | None = None, patience_s: float = PATIENCE_S) -> str:
-    """Run a command and return its output. Raises SlurmError with its message."""
-    env = {**english(), "SLURM_TIME_FORMAT": "%s"}
+def call(
+    argv: Sequence[str],
+    user: str = "",
+    text: str | None = None,
+    patience_s: float = PATIENCE_S,
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """Run a command, by default in our own environment, and return its output. Raises SlurmError with its message."""
+    env = {**english(env), "SLURM_TIME_FORMAT": "%s"}
     try:
         done = subprocess.run(
             [*as_user(user), *argv],

@@ -147,11 +147,21 @@ def test_values_that_a_role_does_not_allow_are_findings(playbook, write):
         2,
         "5 findings in what was given. Nothing was done.",
         "trainyard_topology found /none: No such file or directory expected a file on the controller in the form of ",
-        "cuda_toolkit_provider found value of cuda_toolkit_provider must be one of: distro, network_repo, runfile, ",
-        "got: vendor, on the command line",
-        "node_baseline_time_service found value of node_baseline_time_service must be one of: auto, ",
+        "cuda_toolkit_provider found 'vendor' on the command line expected one of distro, network_repo, runfile, ",
+        "node_baseline_time_service found 'ntpd' in",
+        "expected one of auto, ",
         "dataset_sets found missing required arguments: name found in dataset_sets, in ",
         "rack in the inventory, which is no text or number on n1",
+    )
+
+
+def test_values_are_checked_before_a_playbook_that_installs_nothing(playbook):
+    given = ("-e", '{"verify_collectives": ["all", "reduce"], "verify_phases": ["reachable"]}')
+    playbook("playbooks/verify.yml", *given).expect(
+        2,
+        "2 findings in what was given. Nothing was done.",
+        "verify_collectives found 'reduce' on the command line expected some of all, all_reduce, ",
+        "verify_phases found 'reachable' on the command line expected some of software, drift, ",
     )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from ....trainyard.job.run.logs.progress import clock
 from ....trainyard.slurm import allocation, slurm_state
 from ...machine import as_user
 from ...slurm.slurm_commands import SlurmError, call, show, wait_until_ended
+from ..run.job_folder import base_environment
 from . import private_file
 
 # Time for a job to end, in seconds: Slurm sends SIGKILL KillWait (30 s) after SIGTERM.
@@ -33,13 +35,19 @@ def submit(script: str, user: str, secrets: Mapping[str, Any]) -> str:
     for path, content in secrets.items():
         as_user.run(owner, private_file.write, path, content)
     try:
-        output = call(["sbatch", "--parsable"], user, script)
+        output = call(["sbatch", "--parsable"], user, script, env=_exported(user))
     except SlurmError as error:
         for path in secrets:
             forget(path, user)
         raise SlurmError(f"Slurm rejects the job: {error}") from error
     # `42`, or `42;cluster` where there are several.
     return output.strip().splitlines()[-1].split(";")[0]
+
+
+def _exported(user: str) -> dict[str, str]:
+    """Return the environment that the job's script gets: a login's variables, and of ours Slurm's settings alone."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith(("SLURM_", "SBATCH_"))}
+    return {"PATH": os.environ.get("PATH", os.defpath), **ours, **base_environment(user)}
 
 
 def forget(path: str, user: str) -> None:

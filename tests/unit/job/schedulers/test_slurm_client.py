@@ -213,6 +213,18 @@ def test_a_job_is_submitted(command, job, tmp_path):
     assert json.loads((run_dir / "submitted.json").read_text()) == {"format": 1, "engine_id": "42"}
 
 
+def test_a_jobs_script_gets_nothing_of_the_environment_in_which_it_is_submitted(command, job, tmp_path, monkeypatch):
+    monkeypatch.setenv("SUDO_USER", "ubuntu")
+    monkeypatch.setenv("SLURM_CONF", "/opt/slurm/slurm.conf")
+    command("sbatch", f"env >{tmp_path}/env; cat >/dev/null; echo 42")
+    job[0].submit({}, {})
+    env = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines())
+    assert env["SLURM_CONF"] == "/opt/slurm/slurm.conf" and env["PATH"] == os.environ["PATH"]
+    assert env["HOME"] == pwd.getpwuid(os.getuid()).pw_dir and "SUDO_USER" not in env
+    # With another value, Slurm logs in as the user on the host.
+    assert "#SBATCH --export=ALL\n" in (job[1] / "job.sbatch").read_text()
+
+
 def test_slurms_own_reason_is_in_the_failure(command, job):
     command("sbatch", 'echo "sbatch: error: Invalid account" >&2; exit 1')
     answer = job[0].submit({}, {})
