@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -125,7 +126,7 @@ def test_where_that_takes_too_long_its_last_step_is_found_from_the_end(logs, sma
     logs.write("".join(step + NOISE * 500 for step in STEPS) + NOISE * after)
     # No time is left to read on.
     clock = iter([0.0, *[log_tail.DRAIN_S + 0.1] * 999])
-    monkeypatch.setattr(log_tail, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(log_tail, "time", SimpleNamespace(monotonic=lambda: next(clock), time=time.time))
     assert logs.read(over=True) == 39
     assert logs.tails.shown.points < 5 and logs.tails.shown.log.behind() == 0
 

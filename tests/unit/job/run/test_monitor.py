@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import pytest
@@ -194,6 +195,28 @@ def node_logs(tmp_path):
         return followers.rank, followers.shown.last
 
     return write
+
+
+@pytest.mark.parametrize("age_s", [0, 3600])
+def test_a_log_that_appears_is_found_whenever_its_folder_changed_before(node_logs, tmp_path, age_s):
+    node_logs(rank_0="loading\n")
+    changed = time.time() - age_s
+    os.utime(tmp_path / "logs", (changed, changed))
+    assert node_logs() == (None, {})
+    (tmp_path / "logs/rank_5.log").write_text("step 1\nstep 2\n")
+    if not age_s:
+        # So soon that the time of the folder is the same.
+        os.utime(tmp_path / "logs", (changed, changed))
+    assert node_logs() == (5, {"step": 2})
+
+
+def test_a_thread_of_the_kernel_is_no_process_of_a_job(tmp_path):
+    for pid, flags in ((2, 0x208040), (9, 0x400000)):
+        (tmp_path / f"{pid}").mkdir()
+        numbers = ["S", "1", "1", "1", "0", "-1", str(flags), *["0"] * 12, "77"]
+        (tmp_path / f"{pid}/stat").write_text(f"{pid} (a (b) c) {' '.join(numbers)} 0")
+        (tmp_path / f"{pid}/environ").write_text("TRAINYARD_JOB_ID=x\0")
+    assert process_table.of_job("x", proc=tmp_path) == [9]
 
 
 def steps_of(tmp_path):

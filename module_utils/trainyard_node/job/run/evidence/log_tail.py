@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections import deque
@@ -31,6 +32,8 @@ PARSE_S = 1.0
 # Seconds in which the log of a rank that has ended is read to its end, and then as many in which its last step is
 # searched from there. Meanwhile the monitor sends nothing.
 DRAIN_S = 2.0
+# Seconds in which a folder may change again without another time of its last change.
+SAME_TIME_S = 1.0
 # Upper bound for the logs whose loss is named.
 MAX_NAMED = 3
 
@@ -253,6 +256,8 @@ class RankTails:
         # The rank whose progress counts among those of this node.
         self._rank = 0
         self._tails = {0: self._made(0, writes=True)}
+        # When the folder of logs, whose names are known, had changed.
+        self._listed = 0.0
         # The rank whose progress counted has another number since this attempt.
         self._renumbered = False
 
@@ -311,8 +316,14 @@ class RankTails:
             self._renumbered = False
 
     def _appeared(self) -> list[int]:
+        folder = self._job_dir / "logs"
         try:
-            names = [path.name for path in (self._job_dir / "logs").iterdir()]
+            changed = folder.stat().st_mtime
+            if changed == self._listed:
+                return []
+            # What changes soon after may not change the time.
+            self._listed = changed if changed < time.time() - SAME_TIME_S else 0.0
+            names = os.listdir(folder)  # noqa: PTH208
         except OSError:
             return []
         ranks = [int(match[1]) for match in map(self._name.fullmatch, names) if match and match.lastindex]

@@ -43,10 +43,9 @@ def asleep(pid: int, proc: str = process_table.PROC) -> bool | None:
         return None
     if state != "S":
         return False
-    with contextlib.suppress(OSError):
-        where = Path(f"{proc}/{pid}/wchan").read_text(errors="replace")
-        if where not in ("", "0") and not where.startswith("futex"):
-            return False
+    where = process_table.content(f"{proc}/{pid}/wchan")
+    if where not in (b"", b"0") and not where.startswith(b"futex"):
+        return False
     try:
         threads = os.listdir(f"{proc}/{pid}/task")[:MAX_THREADS]  # noqa: PTH208
     except OSError:

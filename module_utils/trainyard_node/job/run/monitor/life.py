@@ -15,8 +15,9 @@ from ..ranks import container, process_table, units
 from ..ranks.disk_space import gone, make_again
 from .node_runner import NodeRunner
 
-# Longest wait between two inspections: the kernel cannot always report an exit, and never a line of a log.
-TICK_S = 0.25
+# Longest wait between two inspections: the kernel cannot always report an exit, and never a line of a log; and where it
+# reports all that is to be known soon.
+TICK_S, QUIET_S = 0.25, 0.5
 # Events that arrive within this time are considered together.
 SETTLE_S = 0.02
 
@@ -69,10 +70,10 @@ class Life:
         self._told_down = False
 
     async def pause(self) -> None:
-        """Wait until something has happened that is to be inspected, at most TICK_S."""
+        """Wait until something has happened that is to be inspected, at most TICK_S or QUIET_S."""
         self.runner.follow_exits(self.news.set)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.news.wait(), TICK_S)
+            await asyncio.wait_for(self.news.wait(), QUIET_S if self.runner.quiet else TICK_S)
             await asyncio.sleep(SETTLE_S)
         self.news.clear()
 

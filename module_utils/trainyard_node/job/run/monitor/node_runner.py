@@ -259,6 +259,12 @@ class NodeRunner:
                 self.followed.add(name)
                 loop.add_reader(descriptor, ended, name, descriptor)
 
+    @property
+    def quiet(self) -> bool:
+        """Whether all processes run, the kernel reports their ends, and nothing else is about to happen."""
+        names, going_on = {process["name"] for process in self.node_plan["processes"]}, self.follows and not self.end
+        return bool(names and going_on and names == self.followed and self.next.requested == self.next.attempts)
+
     # ---- its record
 
     def write_metrics(

@@ -40,6 +40,8 @@ _UNIT = re.compile(
 # All processes of a job carry its id, or the one that Slurm gave it.
 _MARK = re.compile(rb"(?:^|\0)(?:TRAINYARD_JOB_ID|SLURM_JOB_ID)=[^\0]")
 _ID = re.compile(rb"(?:^|\0)TRAINYARD_JOB_ID=([\w.-]{1,128})(?:\0|$)")
+# In the flags of /proc/PID/stat: a thread of the kernel.
+_PF_KTHREAD = 0x200000
 # Upper bound of a process id on Linux (proc(5), pid_max).
 _MAX_PID = 1 << 22
 
@@ -49,7 +51,7 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _content(path: str) -> bytes:
+def content(path: str) -> bytes:
     """Return what a file of /proc holds; b"" where the process has ended, or it is hidden from us."""
     try:
         return _read(path)
@@ -60,7 +62,7 @@ def _content(path: str) -> bytes:
 def stat_fields(pid: int, proc: AnyPath = PROC) -> list[bytes]:
     """Return the fields of /proc/PID/stat from the state on; nothing for a zombie, or where the process has ended."""
     # The second field is the command in parentheses, which may itself hold spaces, parentheses and half a character.
-    fields = _content(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
+    fields = content(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
     return [] if not fields or fields[0] in (b"Z", b"X") else fields
 
 
@@ -165,12 +167,12 @@ def pids(proc: AnyPath = PROC) -> list[int]:
 
 def name(pid: int, proc: AnyPath = PROC) -> str:
     """Return the name of a process, which the kernel cuts after 15 bytes; "" where it has ended."""
-    return _content(f"{proc}/{pid}/comm").decode("utf-8", "replace").strip()
+    return content(f"{proc}/{pid}/comm").decode("utf-8", "replace").strip()
 
 
 def state(pid: int | str, proc: AnyPath = PROC) -> str:
     """Return the state of a process, or of a thread `PID/task/TID`; "" where it has ended."""
-    fields = _content(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
+    fields = content(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
     return fields[0].decode("ascii", "replace") if fields else ""
 
 
@@ -189,7 +191,7 @@ def files_in_use(pid: int, below: str) -> set[str]:
     found: set[str] = set()
     with contextlib.suppress(OSError):
         found.update(open_files(pid))
-    for line in _content(f"{PROC}/{pid}/maps").decode("utf-8", "replace").splitlines():
+    for line in content(f"{PROC}/{pid}/maps").decode("utf-8", "replace").splitlines():
         found.update(line.split(maxsplit=5)[5:])
     return {path for path in found if path.startswith(below)}
 
@@ -203,7 +205,7 @@ def command_of_runtime(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> str:
 
 def user(pid: int, proc: AnyPath = PROC) -> int | None:
     """Return the real user of a process by its status: the folder of some processes of users belongs to root."""
-    lines = _content(f"{proc}/{pid}/status").splitlines()
+    lines = content(f"{proc}/{pid}/status").splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)
 
 
@@ -216,9 +218,13 @@ def of_job(job_id: str, unit: str = "", uid: int | None = None, proc: AnyPath = 
 
 
 def _alive(proc: AnyPath) -> dict[int, tuple[int, int]]:
-    """Return parents and start times of all processes by process id."""
-    stats = {pid: _stat(pid, proc) for pid in pids(proc)}
-    return {pid: stat for pid, stat in stats.items() if stat}
+    """Return parents and start times of all processes by process id, without the kernel's own: a node has thousands."""
+    stats = {pid: stat_fields(pid, proc) for pid in pids(proc)}
+    return {
+        pid: (int(fields[1]), int(fields[19]))
+        for pid, fields in stats.items()
+        if fields and not int(fields[6]) & _PF_KTHREAD
+    }
 
 
 def _below(alive: Mapping[int, tuple[int, int]]) -> dict[int, list[int]]:
@@ -236,7 +242,7 @@ def children(proc: AnyPath = PROC) -> dict[int, list[int]]:
 
 def handles(pid: int, number: int, proc: AnyPath = PROC) -> bool:
     """Return whether a process has a handler for a signal (proc(5), SigCgt)."""
-    lines = _content(f"{proc}/{pid}/status").splitlines()
+    lines = content(f"{proc}/{pid}/status").splitlines()
     mask = next((line.split()[1] for line in lines if line.startswith(b"SigCgt:")), b"0")
     return bool(int(mask, 16) >> (number - 1) & 1)
 
@@ -248,7 +254,7 @@ def of_user(uid: int, proc: AnyPath = PROC) -> dict[int, tuple[int, int]]:
 
 def in_units(proc: AnyPath = PROC) -> set[str]:
     """Return the ids of all jobs whose units have processes."""
-    return {name.decode() for pid in pids(proc) for name in _UNIT.findall(_content(f"{proc}/{pid}/cgroup"))}
+    return {name.decode() for pid in pids(proc) for name in _UNIT.findall(content(f"{proc}/{pid}/cgroup"))}
 
 
 def _members(job_id: str, unit: str, uid: int | None, proc: AnyPath) -> dict[int, int]:
@@ -276,7 +282,7 @@ def job_of(pid: int, proc: AnyPath = PROC) -> str:
     found = _ID.search(_environ(f"{proc}/{pid}"))
     if found:
         return found[1].decode()
-    found = _UNIT.search(_content(f"{proc}/{pid}/cgroup"))
+    found = _UNIT.search(content(f"{proc}/{pid}/cgroup"))
     return found[1].decode() if found else ""
 
 
@@ -288,9 +294,7 @@ def of_any_job(proc: AnyPath = PROC) -> set[int]:
     alive = _alive(proc)
     below, found, above = _below(alive), set[int](), set[int]()
     queue = [
-        pid
-        for pid in alive
-        if _MARK.search(_environ(f"{proc}/{pid}")) or _UNIT.search(_content(f"{proc}/{pid}/cgroup"))
+        pid for pid in alive if _MARK.search(_environ(f"{proc}/{pid}")) or _UNIT.search(content(f"{proc}/{pid}/cgroup"))
     ]
     for pid in queue:
         while pid in alive and pid not in above:
@@ -305,7 +309,7 @@ def of_any_job(proc: AnyPath = PROC) -> set[int]:
 
 
 def _in_unit(entry: str, unit: str) -> bool:
-    groups = _content(f"{entry}/cgroup").splitlines()
+    groups = content(f"{entry}/cgroup").splitlines()
     return any(f"/{unit}/".encode() in group + b"/" for group in groups)
 
 
@@ -352,7 +356,7 @@ def command_line(pid: int, proc: AnyPath = PROC) -> str:
 
 def arguments(pid: int, proc: AnyPath = PROC) -> list[str]:
     """Return the arguments of a process; none where it has ended."""
-    text = _content(f"{proc}/{pid}/cmdline").decode("utf-8", "replace").rstrip("\0")
+    text = content(f"{proc}/{pid}/cmdline").decode("utf-8", "replace").rstrip("\0")
     return text.split("\0") if text else []
 
 
