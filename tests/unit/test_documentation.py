@@ -129,6 +129,11 @@ def tasks_with(node, action):
             yield from tasks_with(value, action)
 
 
+def valid(option):
+    """Return a value that an option takes."""
+    return option["choices"][0] if "choices" in option else {"dict": {}, "int": 0, "list": []}.get(option["type"], "")
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_names_its_options_and_rejects_others(name, shown, capsys):
     module, documented = importlib.import_module(name), shown[name]["options"]
@@ -138,7 +143,7 @@ def test_a_step_names_its_options_and_rejects_others(name, shown, capsys):
         assert text.startswith(f"V({step}) ")
         assert set(re.findall(r"O\((\w+)\)", text)) | shared == spec.keys(), step
         for option in documented.keys() - spec.keys() - {"step"}:
-            required = {each: "" for each in spec if spec[each].get("required")}
+            required = {each: valid(spec[each]) for each in spec if spec[each].get("required")}
             with patch_module_args({"step": step, **required, option: "x"}), pytest.raises(SystemExit):
                 module.main()
             assert f" module: {option}. Supported parameters include: " in json.loads(capsys.readouterr().out)["msg"]

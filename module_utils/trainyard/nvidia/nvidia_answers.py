@@ -115,7 +115,7 @@ _TOOLKIT = {
     **dict.fromkeys(("cuda", "kind", "named"), _SHORT),
     "record": {"?sha256": object},
 }
-# Answers of library/cuda_toolkit_state.
+# Answers of library/cuda_toolkit.
 TOOLKITS = {
     "host": OWN,
     **dict.fromkeys(("os", "family"), _SHORT),
@@ -139,7 +139,7 @@ _PART = {
 }
 # The sources of a build, as .trainyard.json of the prefix has it.
 _BUILD = ({**dict.fromkeys(("?source", "?platform", "?CUDA", "?NCCL", "?Open MPI"), str), "?make": [str]}, NOTHING)
-# Answers of library/nccl_tests_state, with the GPUs.
+# Answers of library/nccl_tests, step read, with the GPUs.
 NCCL_TESTS = {
     **PLACE,
     "record": _BUILD,
@@ -149,7 +149,7 @@ NCCL_TESTS = {
     "gpus": [GPU],
 }
 _PROGRAM = {**dict.fromkeys(("exists", "mpi"), bool), "missing": [str], "status": int, "said": str, "flags": Each(str)}
-# Answers of library/nccl_tests_probe.
+# Answers of library/nccl_tests, step probe.
 NCCL_TESTS_PROBE = {
     "host": OWN,
     "record": _BUILD,

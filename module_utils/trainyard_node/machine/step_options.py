@@ -21,5 +21,5 @@ def options_of_step(steps: Mapping[str, Spec], given: Mapping[str, Any] | None) 
     for spec in steps.values():
         for name, option in spec.items():
             required = all(each.get(name, {}).get("required") for each in steps.values())
-            found[name] = {**option, "required": required}
+            found[name] = {**found.get(name, {}), **option, "required": required}
     return found
