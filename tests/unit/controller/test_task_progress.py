@@ -88,9 +88,9 @@ def subject(*given):
             False,
             ["build", {"path": "/var/lib/dkms/nvidia/580.95.05/build"}],
         ),
-        ("image_state", {"file": ""}, False, ["image", {"path": "", "file": ""}]),
+        ("framework_image", {"file": ""}, False, ["image", {"path": "", "file": ""}]),
         (
-            "image_build",
+            "framework_image",
             {"environment": {"path": "/venv"}, "file": "/a.tar"},
             False,
             ["image", {"path": "/venv", "file": "/a.tar"}],
