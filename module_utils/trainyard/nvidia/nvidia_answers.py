@@ -46,7 +46,7 @@ _SHORT = Text(200)
 _SETTINGS = Each(object)
 _NOTHING_THERE = Is(("",))
 GPU = dict.fromkeys(("device_id", "name", "generation"), _SHORT)
-# Answers of library/nvidia_host.
+# Answers of library/nvidia_driver, step host.
 FACTS = {
     "host": OWN,
     "os": dict.fromkeys(("id", "version", "family"), _SHORT),
@@ -60,7 +60,7 @@ FACTS = {
     "cuda": [_SHORT],
     "free_mib": Each(Whole(_MAX_SIZE)),
 }
-# Answers of library/nvidia_driver_state.
+# Answers of library/nvidia_driver, step read.
 DRIVER = {
     "host": OWN,
     "provider": Is(("none", "distro", "network_repo", "runfile", "unknown")),
@@ -100,7 +100,7 @@ UPGRADE_ENTRY = {
         "?parts": Each(str),
     },
 }
-# Answers of library/nvidia_library_state.
+# Answers of library/nvidia_library.
 _LIBRARY = {
     "host": OWN,
     "home": path,
