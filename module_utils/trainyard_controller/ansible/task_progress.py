@@ -73,7 +73,7 @@ def subject(module: str, given: Mapping[str, Any], is_long: bool) -> tuple[str, 
     `is_long` is true for a task in the background.
     """
     name = module.rpartition(".")[2]
-    if name in ("apt", "nvidia_packages"):
+    if name == "apt" or (name == "nvidia_repository" and given.get("step") == "install"):
         return "packages", {}
     if name == "python_environment":
         return "environment", {"path": str(given.get("path", ""))}

@@ -71,7 +71,8 @@ def subject(*given):
     [
         # Ansible's action `package` calls it so.
         ("ansible.legacy.apt", {"name": ["gcc"]}, False, ["packages", {}]),
-        ("nvidia_packages", {"owner": "nccl"}, False, ["packages", {}]),
+        ("nvidia_repository", {"step": "install", "owner": "nccl"}, False, ["packages", {}]),
+        ("nvidia_repository", {"step": "add"}, False, None),
         ("trainyard.cluster.python_environment", {"path": "/opt/a"}, False, ["environment", {"path": "/opt/a"}]),
         (
             "ansible.builtin.get_url",
