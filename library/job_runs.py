@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_runs
-short_description: Find, list or remove the runs that this controller started
+short_description: Find, list, pack or remove the runs that this controller started
 description: The examples have the options of each step.
 options:
   step:
@@ -25,8 +25,12 @@ options:
         while it runs on any node, or if its scheduler gives no answer. It fails if the named job still runs
         or is unknown.
       - V(clean) records missing ends of jobs, then removes O(chosen). It fails for folders that could not be removed.
+      - V(archive) packs the record of a job or of a verification, the begin and the end of its logs, versions, and
+        facts and journals of its nodes into one file that only its owner can read, for an issue. Recognized secrets are
+        hidden; its C(README) lists them, the files, and the nodes without an answer. It has at most 24 MiB of text.
+        Nothing is changed on the nodes. A node that does not answer does not fail the task; a missing run does.
     type: str
-    choices: [find, listing, stacks, choose, clean]
+    choices: [find, listing, stacks, choose, clean, archive]
     required: true
   runs_dir: {description: Folder on the controller that holds the folders of all runs., type: path}
   run_dir: {description: Folder of the run on the controller., type: path}
@@ -74,10 +78,22 @@ options:
   log_limit: {description: "Upper bound for each collected log, in bytes.", type: int}
   excluded_file: {description: File on the controller that records the hosts that jobs excluded., type: path}
   record: {description: Print nothing., type: bool, default: false}
+  verification:
+    description: Name of a verification's folder in O(runs_dir), to pack that instead of a job.
+    type: str
+    default: ""
+  file: {description: "The file to write, or its folder; by default it is in O(folder).", type: str, default: ""}
+  folder: {description: The current folder., type: path}
+  network: {description: "Job network, a CIDR or an interface; empty for the inventory's.", type: str}
+  user: {description: The training user., type: str}
+  root: {description: Folder of the software that the project installs., type: path}
+  venvs: {description: Folder of the environments., type: path}
+  ascend_root: {description: Folder of Ascend's software., type: path}
+  limit_s: {description: Seconds that a node may take for an answer., type: float, default: 120}
 attributes:
   check_mode:
     support: full
-    description: V(clean) only prints what would be removed.
+    description: V(clean) only prints what would be removed, and V(archive) writes no file.
 """
 
 EXAMPLES = r"""
@@ -109,6 +125,18 @@ EXAMPLES = r"""
     chosen: "{{ chosen }}"
     log_limit: 16777216
     excluded_file: runs/.excluded-lab.json
+
+- name: Collect what an issue needs
+  job_runs:
+    step: archive
+    runs_dir: runs
+    job_id: digits-20261120-101500-3f9c
+    folder: /tmp
+    network: ""
+    user: train
+    root: /opt/trainyard
+    venvs: /opt/trainyard/venvs
+    ascend_root: /usr/local/Ascend
 """
 
 RETURN = r"""
@@ -130,6 +158,10 @@ text: {description: "The list, the comparison, or what to remove.", returned: li
 groups: {description: A line for each group of equal stacks and each silent node., returned: stacks, type: list}
 file: {description: File in the run's folder with all stacks; empty in check mode., returned: stacks, type: str}
 remove: {description: "By host, C(job_id) and C(job_dir) of each folder to remove.", returned: choose, type: dict}
+path: {description: The archive., returned: archive, type: str}
+files: {description: Names of the files in it., returned: archive, type: list, elements: str}
+silent: {description: The nodes that gave no facts., returned: archive, type: list, elements: str}
+hidden: {description: How many values C((hidden)) replaces., returned: archive, type: int}
 objects: {description: Runs whose objects in Kubernetes are to be removed., returned: choose, type: list}
 records: {description: Names of the folders in O(runs_dir) to remove., returned: choose, type: list}
 """

@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find, list or remove the runs that this controller started. Documentation: library/job_runs.py."""
+"""Find, list, pack or remove the runs that this controller started. Documentation: library/job_runs.py."""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.adhoc import playbook
-from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
-from ansible.module_utils.trainyard.findings.redaction import safe_text
+from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError, counted, host_list
+from ansible.module_utils.trainyard.findings.redaction import is_secret_name, safe_text
+from ansible.module_utils.trainyard.job.file.secret_values import SECRET
 from ansible.module_utils.trainyard.job.plan import spares
 from ansible.module_utils.trainyard.job.run.logs.stacks import lines, rank_count
+from ansible.module_utils.trainyard.report.debug_archive import masks, secret_values
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import DOCUMENTED, Steps
-from ansible.module_utils.trainyard_controller.job import cleaning, run_choice
+from ansible.module_utils.trainyard_controller.job import cleaning, debug_archive, run_choice
 from ansible.module_utils.trainyard_controller.job.run_list import Inventory, compare_jobs, list_runs
 from ansible.module_utils.trainyard_controller.job.schedulers.scheduler_clients import asked_of
+from ansible.module_utils.trainyard_controller.nodes.machine_facts import ask_machines
 from ansible.module_utils.trainyard_controller.runs import run_folder
 from ansible.module_utils.trainyard_controller.runs.inventory_options import inventory_given
+from ansible.module_utils.trainyard_controller.runs.project import ROOT
 from ansible.module_utils.trainyard_controller.runs.saved_state import read_plan
 from ansible.module_utils.trainyard_node.job.run.evidence.stacks import SAMPLES
+from ansible.template import Templar
 
 
 class ActionModule(Steps):
@@ -110,6 +118,50 @@ class ActionModule(Steps):
             self._display.display(chosen["text"])
         return {"changed": any(chosen[name] for name in ("remove", "objects", "records"))}
 
+    def archive(
+        self,
+        runs_dir: str,
+        folder: str,
+        network: str,
+        user: str,
+        root: str,
+        venvs: str,
+        ascend_root: str,
+        job_id: str = DOCUMENTED,
+        job_name: str = DOCUMENTED,
+        verification: str = DOCUMENTED,
+        file: str = DOCUMENTED,
+        limit_s: float = DOCUMENTED,
+    ) -> dict[str, Any]:
+        settings = {"network": network, "user": user, "root": root, "venvs": venvs, "ascend_root": ascend_root}
+        run_dir = debug_archive.find_run(Path(runs_dir), job_id, job_name, verification)
+        path = debug_archive.target(file, folder, run_dir.name)
+        nodes = self.fan_out()
+        run = debug_archive.visited(run_dir)
+        facts = {host: {} for host in run.hosts} | ask_machines(nodes, run.hosts, settings, limit_s)
+        # A node that does not answer would be waited for twice.
+        own: dict[str, dict[str, Any]] = {host: {} for host in run.hosts if run.job_dir and "facts" in facts[host]}
+        shared = {"job_id": run_dir.name, "job_dir": run.job_dir}
+        journals = nodes.ask("journal", own, shared, limit_s) if own else {}
+        hidden = masks(self._secrets(run.hosts))
+        archive = debug_archive.pack(run_dir, facts, journals, ROOT, hidden)
+        silent = [host for host in run.hosts if "facts" not in facts[host]]
+        size = 0 if self._task.check_mode else debug_archive.write(path, run_dir.name, archive.files)
+        written = f"{path} would be written" if self._task.check_mode else f"{path} ({size / 1024:.0f} KiB)"
+        summary = [
+            f"Debug archive of {run_dir.name}: {written}",
+            f"  holds     {counted(len(archive.files), 'file')}; {counted(archive.hidden, 'value')} hidden (README)",
+            *([f"  no answer {host_list(silent)}; its README says why"] if silent else []),
+            *(
+                [f"  left out  {counted(len(archive.left_out), 'file')}; its README names them"]
+                if archive.left_out
+                else []
+            ),
+            "  Look through it before you send it: it names hosts, users and paths, and has the output of the ranks.",
+        ]
+        self._display.display("\n".join(summary))
+        return {"path": str(path), "files": sorted(archive.files), "silent": silent, "hidden": archive.hidden}
+
     def _stops_launch(self, run: dict[str, Any]) -> bool:
         """Stop a launch that has started nothing yet; otherwise wait until its nodes have answered."""
         job, check = f"Job {run['job_id']}", self._task.check_mode
@@ -135,3 +187,23 @@ class ActionModule(Steps):
         findings = cleaning.note(runs_dir, answers, chosen["records"], time.time())
         if findings:
             raise FindingsError(findings, "{count} {findings}: not everything could be removed.")
+
+    def _secrets(self, hosts: Iterable[str]) -> set[str]:
+        """Return the values of secrets that the inventory, -e and the prompts gave."""
+        values = {text for text in (self._play_context.password, self._play_context.become_pass) if text}
+        values |= _values(self.task_vars, self._templar)
+        for host in hosts:
+            if host in self.task_vars["hostvars"]:
+                raw = self.task_vars["hostvars"].raw_get(host)
+                values |= _values(raw, Templar(loader=self._loader, variables=raw))
+        return values
+
+
+def _values(variables: Mapping[str, Any], templar: Any) -> set[str]:
+    found = {}
+    for name in variables:
+        if name in SECRET or is_secret_name(name):
+            # What has no value here was given to no job either.
+            with contextlib.suppress(AnsibleError):
+                found[name] = debug_archive.as_plain(templar.template(variables[name]))
+    return secret_values(found)

@@ -1,4 +1,4 @@
-"""The state of a node and of a toolkit on it, as library/cuda_toolkit_state returns them."""
+"""The state of a node and of a toolkit on it, as library/cuda_toolkit returns them."""
 
 from __future__ import annotations
 

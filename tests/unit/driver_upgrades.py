@@ -15,7 +15,7 @@ RUNFILE = {"version": "470.103.01", "file": "/srv/NVIDIA-470.run", "sha256": "a"
 
 
 def driver(host="n1", version=OLD, **given):
-    """Return the state of a healthy node, as library/nvidia_driver_state has it."""
+    """Return the state of a healthy node, as library/nvidia_driver has it."""
     state = {
         "host": host,
         "kernel": "k",

@@ -14,11 +14,14 @@ import pytest
 import yaml
 from actions import options_of, steps_of
 from ansible.module_utils.basic import FILE_COMMON_ARGUMENTS
+from ansible.module_utils.testing import patch_module_args
 
 PROJECT = Path(__file__).resolve().parents[2]
 MODULES = sorted(path.stem for path in (PROJECT / "library").glob("*.py"))
 # Their options are read by the action plugin of that name; the module only documents them.
-ACTIONS = {name for name in MODULES if "AnsibleModule(" not in (PROJECT / "library" / f"{name}.py").read_text()}
+TEXTS = {name: (PROJECT / "library" / f"{name}.py").read_text() for name in MODULES}
+ACTIONS = {name for name, text in TEXTS.items() if "AnsibleModule(" not in text}
+STEPS = sorted(name for name, text in TEXTS.items() if "options_of_step(" in text)
 
 
 def ansible_doc(*arguments):
@@ -52,6 +55,7 @@ def specification(module, monkeypatch):
         raise SystemExit
 
     monkeypatch.setattr(module, "AnsibleModule", record)
+    monkeypatch.setattr(module, "_load_params", dict, raising=False)
     monkeypatch.setattr(sys, "argv", [module.__name__])
     with pytest.raises(SystemExit):
         module.main()
@@ -96,9 +100,14 @@ def test_actions_read_their_documented_options(name, shown, controller):
     }
 
 
-@pytest.mark.parametrize("name", sorted(ACTIONS))
-def test_each_step_of_an_action_has_an_example_and_each_option_a_step(name, shown, controller):
-    steps = controller.submit(steps_of, name).result()
+def steps_with(name, controller):
+    """Return the options of each step of a module or an action; {} without steps."""
+    return importlib.import_module(name).STEPS if name in STEPS else controller.submit(steps_of, name).result()
+
+
+@pytest.mark.parametrize("name", [*sorted(ACTIONS), *STEPS])
+def test_each_step_has_an_example_and_each_option_a_step(name, shown, controller):
+    steps = steps_with(name, controller)
     if not steps:
         return
     documented = shown[name]["options"]
@@ -107,7 +116,7 @@ def test_each_step_of_an_action_has_an_example_and_each_option_a_step(name, show
     examples = {task[name].pop("step"): task[name] for task in tasks}
     assert examples.keys() == steps.keys()
     for step, spec in steps.items():
-        required = {option for option in spec if spec[option]["required"]}
+        required = {option for option in spec if spec[option].get("required")}
         assert required <= examples[step].keys() <= spec.keys(), step
 
 
@@ -120,13 +129,33 @@ def tasks_with(node, action):
             yield from tasks_with(value, action)
 
 
-@pytest.mark.parametrize("name", ["drill", "job", "job_runs", "site_nodes", "site_software", "verify"])
+def valid(option):
+    """Return a value that an option takes."""
+    return option["choices"][0] if "choices" in option else {"dict": {}, "int": 0, "list": []}.get(option["type"], "")
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_names_its_options_and_rejects_others(name, shown, capsys):
+    module, documented = importlib.import_module(name), shown[name]["options"]
+    steps, shared = module.STEPS, set.intersection(*map(set, module.STEPS.values()))
+    assert [*steps] == documented["step"]["choices"]
+    for (step, spec), text in zip(steps.items(), documented["step"]["description"], strict=True):
+        assert text.startswith(f"V({step}) ")
+        assert set(re.findall(r"O\((\w+)\)", text)) | shared == spec.keys(), step
+        for option in documented.keys() - spec.keys() - {"step"}:
+            required = {each: valid(spec[each]) for each in spec if spec[each].get("required")}
+            with patch_module_args({"step": step, **required, option: "x"}), pytest.raises(SystemExit):
+                module.main()
+            assert f" module: {option}. Supported parameters include: " in json.loads(capsys.readouterr().out)["msg"]
+
+
+@pytest.mark.parametrize("name", ["drill", "job", "job_runs", "site_nodes", "site_software", "verify", *STEPS])
 def test_roles_and_playbooks_call_each_step_with_its_options(name, controller):
-    steps, called = controller.submit(steps_of, name).result(), set()
+    steps, called = steps_with(name, controller), set()
     for path in [*PROJECT.glob("playbooks/*.yml"), *PROJECT.glob("roles/*/tasks/*.yml")]:
         for arguments in tasks_with(yaml.safe_load(path.read_text()), name):
             spec, options = steps[arguments["step"]], arguments.keys() - {"step"}
-            assert {option for option in spec if spec[option]["required"]} <= options <= spec.keys(), path
+            assert {option for option in spec if spec[option].get("required")} <= options <= spec.keys(), path
             called.add(arguments["step"])
     assert called == steps.keys()
 

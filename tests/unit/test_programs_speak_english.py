@@ -26,7 +26,7 @@ OTHERS = {
     "trainyard_node/job/run/ranks/daemons.py": {"_start": "base_env"},
     "trainyard_node/job/run/job.py": {"_start_monitor": "our monitor"},
     "trainyard_node/nvidia/cuda_verify.py": {"_run": "as_user"},
-    "openmpi_verify.py": {"start": "as_user"},
+    "openmpi.py": {"start": "as_user"},
 }
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NVIDIA Container Toolkit: the specification by which containers get the GPUs (CDI), and findings on it.
 
-A state is the one that the module container_runtime_cdi returns.
+A state is the one that the step `cdi` of the module container_runtime returns.
 """
 
 from __future__ import annotations

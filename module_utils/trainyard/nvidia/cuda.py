@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA toolkits on the nodes: versions from their own files, and host compilers.
 
-A state is what library/cuda_toolkit_state returns of a node. A toolkit is known by its release, `12.4` of 12.4.1:
+A state is what library/cuda_toolkit returns of a node. A toolkit is known by its release, `12.4` of 12.4.1:
 packages of two updates of one release cannot be side by side.
 """
 

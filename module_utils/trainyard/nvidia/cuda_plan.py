@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan the CUDA toolkits of all nodes: errors of the request, findings about nodes, and the steps.
 
-A state is what library/cuda_toolkit_state returns of a node, a record one entry of cuda_toolkit_versions.
+A state is what library/cuda_toolkit returns of a node, a record one entry of cuda_toolkit_versions.
 """
 
 from __future__ import annotations

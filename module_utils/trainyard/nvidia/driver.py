@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NVIDIA driver of a machine: parsers of its tools and files, where it came from, and whether it is as expected.
 
-A state is what library/nvidia_driver_state returns.
+A state is what library/nvidia_driver returns.
 """
 
 from __future__ import annotations

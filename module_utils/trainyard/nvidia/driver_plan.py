@@ -257,7 +257,7 @@ def _step(state: Host, settings: Host, remove: str) -> str:
 
 
 def plan_host(host: Host) -> tuple[dict[str, Any], list[Finding]]:
-    """Plan for one host, from its `driver` (state), its `facts` (library/nvidia_host) and the `settings` of the role.
+    """Plan for one host, from its `driver` (state), its `facts` (library/nvidia_driver) and the `settings` of the role.
 
     Returns `action` (skip, verify, install or remove), `remove` (provider of a driver that goes first), `roots`,
     `pinning`, `arguments`, `gpus` and `fabric_manager` (whether it is to have them) and `step` (one line of text).

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL and cuDNN on the nodes: how they report their version, the links of their home, and the check of all nodes.
 
-A state is what library/nvidia_library_state returns.
+A state is what library/nvidia_library returns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """nccl-tests: which node builds them from what, and what stops a build.
 
-A state is what library/nccl_tests_state returns of a node, with the `gpus` that library/nvidia_host found there. One
+A state is what library/nccl_tests returns of a node, with the `gpus` that library/nvidia_driver found there. One
 node builds for all nodes with the same operating system, architecture and CUDA, so these must be alike in all else that
 goes into the build. Sizes in MB (10^6 bytes).
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The installed nccl-tests: what the programs report on each node, and the check of all nodes.
 
-A probe is what library/nccl_tests_probe returns of a node. On a node without a GPU a program that is sound ends with
+A probe is what library/nccl_tests returns of a node. On a node without a GPU a program that is sound ends with
 CUDA's message for that; bandwidths are measured elsewhere.
 """
 

@@ -46,7 +46,7 @@ _SHORT = Text(200)
 _SETTINGS = Each(object)
 _NOTHING_THERE = Is(("",))
 GPU = dict.fromkeys(("device_id", "name", "generation"), _SHORT)
-# Answers of library/nvidia_host.
+# Answers of library/nvidia_driver, step host.
 FACTS = {
     "host": OWN,
     "os": dict.fromkeys(("id", "version", "family"), _SHORT),
@@ -60,7 +60,7 @@ FACTS = {
     "cuda": [_SHORT],
     "free_mib": Each(Whole(_MAX_SIZE)),
 }
-# Answers of library/nvidia_driver_state.
+# Answers of library/nvidia_driver, step read.
 DRIVER = {
     "host": OWN,
     "provider": Is(("none", "distro", "network_repo", "runfile", "unknown")),
@@ -100,7 +100,7 @@ UPGRADE_ENTRY = {
         "?parts": Each(str),
     },
 }
-# Answers of library/nvidia_library_state.
+# Answers of library/nvidia_library.
 _LIBRARY = {
     "host": OWN,
     "home": path,
@@ -115,7 +115,7 @@ _TOOLKIT = {
     **dict.fromkeys(("cuda", "kind", "named"), _SHORT),
     "record": {"?sha256": object},
 }
-# Answers of library/cuda_toolkit_state.
+# Answers of library/cuda_toolkit.
 TOOLKITS = {
     "host": OWN,
     **dict.fromkeys(("os", "family"), _SHORT),
@@ -139,7 +139,7 @@ _PART = {
 }
 # The sources of a build, as .trainyard.json of the prefix has it.
 _BUILD = ({**dict.fromkeys(("?source", "?platform", "?CUDA", "?NCCL", "?Open MPI"), str), "?make": [str]}, NOTHING)
-# Answers of library/nccl_tests_state, with the GPUs.
+# Answers of library/nccl_tests, step read, with the GPUs.
 NCCL_TESTS = {
     **PLACE,
     "record": _BUILD,
@@ -149,7 +149,7 @@ NCCL_TESTS = {
     "gpus": [GPU],
 }
 _PROGRAM = {**dict.fromkeys(("exists", "mpi"), bool), "missing": [str], "status": int, "said": str, "flags": Each(str)}
-# Answers of library/nccl_tests_probe.
+# Answers of library/nccl_tests, step probe.
 NCCL_TESTS_PROBE = {
     "host": OWN,
     "record": _BUILD,

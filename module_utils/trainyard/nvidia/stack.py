@@ -166,7 +166,7 @@ def _alternatives(node: Mapping[str, Any], catalog: Catalog, rules: Rules, accep
 def choose_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rules, accept: Sequence[str]) -> Choice:
     """Choose the parts of every host, and check them.
 
-    A node has its `facts` (library/nvidia_host), its `driver` (library/nvidia_driver_state), `stack` and `overrides`,
+    A node has its `facts` and its `driver` (library/nvidia_driver), `stack` and `overrides`,
     and `settings`: gpus (auto or a number), and of the role nvidia_driver provider, kernels, replace, mok, without_gpu,
     fabric_manager, and file, url and sha256 of a runfile.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The upgrade of the NVIDIA driver on many nodes: the order, the result of each node, and the way back.
 
-A node has its `driver` (library/nvidia_driver_state), its `plan` (driver_plan.py), the role's `settings`, what is
+A node has its `driver` (library/nvidia_driver), its `plan` (driver_plan.py), the role's `settings`, what is
 `expected` of the driver, its users (`uses`), whether it runs a kubelet (`kubernetes`), and the packages that no list
 offers any longer (`missing`). `checks` are those of the devices of all nodes (trainyard/verify/devices.py). `parts` are
 other users of the driver: CUDA programs, NCCL, cuDNN. A node's entry in the table stays between runs: `state`, `why`,

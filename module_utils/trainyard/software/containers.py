@@ -107,7 +107,7 @@ def input_findings(settings: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def state_findings(states: Sequence[Mapping[str, Any]], storage: str, manage_system: bool) -> list[Finding]:
-    """Find what prevents containers on the nodes, in the states that the module container_runtime_state returned.
+    """Find what prevents containers on the nodes, in the states that the step `read` of container_runtime returned.
 
     `storage` is the value of container_runtime_storage; `manage_system` says whether the role may change the nodes.
     """
@@ -217,7 +217,7 @@ _FAULTS: tuple[tuple[str, str, str], ...] = (
 
 
 def probe_findings(probes: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Find what is wrong with the containers that the module container_runtime_verify started on the nodes."""
+    """Find what is wrong with the containers that the step `verify` of container_runtime started on the nodes."""
     return [finding.on(str(probe["host"])) for probe in probes for finding in _of_probe(probe)]
 
 

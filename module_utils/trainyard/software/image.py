@@ -37,7 +37,7 @@ _PIN_IT = "name the image with its digest, which `skopeo inspect --format '{{.Na
 
 @dataclass(frozen=True)
 class Base:
-    """The image to build on, as the module image_state has found it."""
+    """The image to build on, as the step `read` of framework_image has found it."""
 
     reference: str
     id: str
@@ -211,7 +211,7 @@ def digest(texts: Sequence[str]) -> str:
 
 
 def summary(built: Mapping[str, Any], versions: Sequence[str], check: bool) -> str:
-    """Return the result of the module image_build for people, with the line for a job file."""
+    """Return the result of the step `build` of framework_image for people, with the line for a job file."""
     done = "; ".join(built["reasons"]) or "nothing to do: the image is there"
     lines = [f"{done}." + (" This would change." if check and built["reasons"] else "")]
     lines += [f"image   {built['name']} ({', '.join(versions)})"]

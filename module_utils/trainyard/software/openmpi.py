@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Open MPI on the nodes: the output of `mpirun --version`, which node builds, and the check over all nodes.
 
-A state is the one that library/openmpi_state returns. A record in the prefix names the sources of a build; with an
+A state is the one that library/openmpi returns. A record in the prefix names the sources of a build; with an
 equal record there is nothing to do.
 """
 

@@ -50,7 +50,7 @@ OPENMPI = {
     "link_kind": Is(("none", "link", "foreign")),
     **dict.fromkeys(("cuda", "ucx"), _FOLDER),
 }
-# The output of openmpi_verify on the first node, and the host names of all nodes.
+# The output of openmpi, step verify, on the first node, and the host names of all nodes.
 OPENMPI_RANKS = {
     "__openmpi_state": {"state": {"hostname": host_name}},
     "?__openmpi_ran": {"status": int, "output": Raw(1 << 22)},

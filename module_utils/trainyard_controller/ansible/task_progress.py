@@ -73,7 +73,7 @@ def subject(module: str, given: Mapping[str, Any], is_long: bool) -> tuple[str, 
     `is_long` is true for a task in the background.
     """
     name = module.rpartition(".")[2]
-    if name in ("apt", "nvidia_packages"):
+    if name == "apt" or (name == "nvidia_repository" and given.get("step") == "install"):
         return "packages", {}
     if name == "python_environment":
         return "environment", {"path": str(given.get("path", ""))}
@@ -84,7 +84,7 @@ def subject(module: str, given: Mapping[str, Any], is_long: bool) -> tuple[str, 
     argv = given.get("argv") or []
     if name == "command" and argv[:3] == ["dkms", "install", "-m"]:
         return "build", {"path": f"/var/lib/dkms/{argv[3]}/{argv[5]}/build"}
-    if name in ("image_build", "image_state"):
+    if name == "framework_image":
         path = (given.get("environment") or {}).get("path", "")
         return "image", {"path": str(path), "file": str(given.get("file", ""))}
     return None

@@ -11,9 +11,9 @@ from ..runs import templates
 
 
 def image_plan(framework: str, environment: Mapping[str, Any], lock: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the findings, and without findings the arguments of the module image_build.
+    """Return the findings, and without findings the arguments of the step `build` of framework_image.
 
-    `environment` has the arguments of the module python_environment, `state` is the result of the module image_state.
+    `environment` has the arguments of the module python_environment, `state` is the result of its step `read`.
     A base that check mode did not pull gives neither.
     """
     if not state["base"]:

@@ -19,7 +19,7 @@ class GenerateError(Exception):
 
 
 def read_state(tree: Tree, host: str, path: str) -> dict[str, Any]:
-    """Return what the module container_runtime_cdi documents as its state, and the `header` of a specification."""
+    """Return what the step `cdi` of container_runtime documents as its state, and the `header` of a specification."""
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     answer = tree.command("nvidia-smi.driver_version", query, _SECONDS)
     driver = container_toolkit.driver_version(answer.output) if answer and not answer.status else ""

@@ -89,7 +89,7 @@ def _session(tree: Tree, user: str) -> dict[str, str] | None:
 
 
 def read_cuda(tree: Tree, root: str, homes: list[str], compiler: str, user: str = "") -> dict[str, Any]:
-    """Return the state that library/cuda_toolkit_state describes; `homes` are read besides the usual places."""
+    """Return the state that library/cuda_toolkit describes; `homes` are read besides the usual places."""
     places = [
         *(f"/usr/local/{name}" for name in tree.names("/usr/local") if _NUMBERED.search(name)),
         *(f"{root}/{name}" for name in tree.names(root) if _NUMBERED.search(name) or name == "cuda-distro"),

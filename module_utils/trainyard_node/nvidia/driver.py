@@ -69,7 +69,7 @@ def _builds(tree: Tree, kernels: Sequence[str]) -> dict[str, str]:
 
 
 def read_driver(tree: Tree, kernels: Sequence[str]) -> dict[str, Any]:
-    """Return the state of the machine that library/nvidia_driver_state describes."""
+    """Return the state of the machine that library/nvidia_driver describes."""
     running = tree.text("/proc/sys/kernel/osrelease") or platform.release()
     kernels = kernels or [running]
     packages = installed_packages(tree)

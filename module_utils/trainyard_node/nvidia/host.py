@@ -104,7 +104,7 @@ def _rdma_ports(tree: Tree) -> int:
 def read_host(
     tree: Tree, toolkits: Sequence[str] = ("/usr/local",), records: str = "/var/lib/trainyard-root/packages"
 ) -> dict[str, Any]:
-    """Return the facts that library/nvidia_host describes."""
+    """Return the facts that library/nvidia_driver describes."""
     gpus, switches = _pci(tree)
     running = tree.text("/proc/sys/kernel/osrelease") or ""
     folders = [folder for folder in _FOLDERS if tree.exists(folder)]

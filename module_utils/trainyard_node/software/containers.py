@@ -128,7 +128,7 @@ def read_storage(user: str, home: str, storage: str, needed_gib: int) -> dict[st
 
 
 def read_state(tree: Tree, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of a node; `request` has the options of the module container_runtime_state."""
+    """Return the state of a node; `request` has the options of the step `read` of container_runtime."""
     user, account = request["user"], _account(request["user"])
     missing = missing_packages(tree, request["package_manager"], request["packages"])
     policy = tree.output("apt-cache.policy", ["apt-cache", "policy", *missing]) if missing else ""
@@ -178,7 +178,7 @@ def make_storage(user: str, path: str) -> None:
 def probe(
     user: str, host: str, devices: Sequence[str], options: Sequence[str] = (), apptainer: bool = False
 ) -> dict[str, Any]:
-    """Start a container like a job's as the user, and return what the module container_runtime_verify documents."""
+    """Start a container like a job's as the user, and return what the step `verify` of container_runtime documents."""
     answer: dict[str, Any] = {"host": host, "user": user, "fault": "", "devices": list(devices)}
     account = _account(user)
     if account is None or shutil.which("podman") is None:

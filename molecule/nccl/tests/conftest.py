@@ -35,9 +35,10 @@ def uri(node_names, node_vars, folder):
 
 @pytest.fixture(scope="session")
 def source(first, node_names, folder, uri, fingerprints):
-    """Arguments of nvidia_source for the fake."""
+    """Arguments of nvidia_repository that add the fake."""
     key = first.check_output(f"basename {folder}/*.pub")
     return {
+        "step": "add",
         "host": node_names[-1],
         "provider": "network_repo",
         "uri": uri,
@@ -72,17 +73,18 @@ def call(last):
 
 @pytest.fixture(scope="session")
 def packages(call, node_names, uri):
-    """Return a function that runs nvidia_packages for the owner nccl with these versions by name."""
+    """Return a function that installs packages for the owner nccl with these versions by name."""
 
     def run(versions, check=True, **others):
         arguments = {
+            "step": "install",
             "host": node_names[-1],
             "owner": "nccl",
             "provider": "network_repo",
             "uri": uri,
             "packages": [{"name": name, "version": version} for name, version in versions.items()],
         }
-        return call("nvidia_packages", arguments | others, check)
+        return call("nvidia_repository", arguments | others, check)
 
     return run
 

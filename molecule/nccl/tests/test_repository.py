@@ -53,14 +53,14 @@ def test_a_repository_that_another_key_has_signed_is_refused(call, source, first
         "key_url": source["uri"].rpartition("/debian")[0] + "/stranger.asc",
         "fingerprints": [fingerprints["stranger"]],
     }
-    finding = only(call("nvidia_source", stranger))
+    finding = only(call("nvidia_repository", stranger))
     assert "it is signed by another key than the one given. apt says: " in finding["found"]
     assert "NO_PUBKEY" in finding["found"] or "Missing key" in finding["found"]
 
 
 @pytest.mark.long
 def test_a_label_that_the_pin_would_miss_is_refused(call, source):
-    finding = only(call("nvidia_source", source | {"label": "Mirror"}))
+    finding = only(call("nvidia_repository", source | {"label": "Mirror"}))
     assert (finding["found"], finding["expected"]) == (
         f"{source['uri']} has the label 'NVIDIA CUDA'",
         "'Mirror', which the pin goes by",
@@ -73,7 +73,7 @@ def test_a_second_source_of_the_same_packages_is_refused(call, source, last):
     key = "/etc/apt/keyrings/trainyard-nvidia.asc"
     last.check_output(f"echo 'deb [signed-by={key}] {source['uri']}/ /' | sudo tee {other}")
     try:
-        finding = only(call("nvidia_source", source))
+        finding = only(call("nvidia_repository", source))
     finally:
         last.check_output(f"sudo rm {other}")
     assert (finding["check"], finding["found"]) == (
@@ -96,22 +96,22 @@ def test_a_tampered_repository_is_refused_and_apt_stays_usable(packages, publish
 
 @pytest.mark.long
 def test_a_new_node_is_not_told_of_a_tampered_repository(call, source, published, first, last):
-    call("nvidia_source", {name: source[name] for name in ("host", "provider")} | {"state": "absent"}, check=False)
+    call("nvidia_repository", {**{name: source[name] for name in ("host", "provider")}, "step": "remove"}, check=False)
     # A list that apt has verified earlier would do.
     last.check_output("sudo sh -c 'rm /var/lib/apt/lists/*8099*'")
     first.check_output(f"sudo sed -i 's/^Maintainer: fake/Maintainer: nobody/' {published}/Packages")
     first.check_output(f"sudo sh -c 'gzip --stdout {published}/Packages >{published}/Packages.gz'")
     try:
-        found = only(call("nvidia_source", source))["found"]
+        found = only(call("nvidia_repository", source))["found"]
         assert "its package list does not fit the signed sums. apt says: E: Failed to fetch" in found
-        failed = call("nvidia_source", source, check=False)
+        failed = call("nvidia_repository", source, check=False)
         assert "or take another mirror" in failed["msg"] and failed["msg"].endswith("Nothing was changed.")
         assert last.run(f"ls {FILES}").stdout == ""
         assert last.run("sudo apt-get update && sudo apt-get check").rc == 0
     finally:
         first.check_output(f"sudo cp /srv/nvidia-fake/kept/Packages* {published}/")
-        assert call("nvidia_source", source, check=False)["changed"]
-    assert not call("nvidia_source", source, check=False)["changed"]
+        assert call("nvidia_repository", source, check=False)["changed"]
+    assert not call("nvidia_repository", source, check=False)["changed"]
 
 
 @pytest.mark.long
@@ -122,7 +122,7 @@ def test_a_repository_that_is_down_is_named_and_nothing_is_changed(packages, cal
         finding = only(packages(nccl(OLDER), refresh=True))
         # Installed packages need no repository.
         kept = packages(nccl(WANTED), refresh=True)
-        known = call("nvidia_source", source)
+        known = call("nvidia_repository", source)
     finally:
         first.check_output("sudo systemctl start nvidia-fake.service")
     assert finding["found"].startswith(f"{source['uri']}: it does not answer. apt says: E: Failed to fetch")

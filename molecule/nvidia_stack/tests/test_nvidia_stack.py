@@ -9,14 +9,14 @@ HEADLINE = "The NVIDIA stack does not fit these hosts:"
 
 def test_nvidia_host_reads_a_real_host(host):
     """It agrees with the host's tools, and reads the same in check mode."""
-    found = host.ansible("nvidia_host", check=False, become=True)["nvidia_host"]
+    found = host.ansible("nvidia_driver", "step=host", check=False, become=True)["nvidia_host"]
     assert (found["os"], found["arch"]) == ({"id": "debian", "version": "12", "family": "debian"}, platform.machine())
     assert found["kernel"]["running"] == host.check_output("uname -r")
     assert (found["gpus"], found["nvswitches"], found["nouveau"], found["virtual"]) == ([], 0, False, "podman")
     for folder in ("/", "/var"):
         free = int(host.check_output(f"df --output=avail -BM {folder} | tail -n 1").strip(" M"))
         assert abs(found["free_mib"][folder] - free) < 1000
-    again = host.ansible("nvidia_host", check=True, become=True)["nvidia_host"]
+    again = host.ansible("nvidia_driver", "step=host", check=True, become=True)["nvidia_host"]
     assert {**again, "free_mib": {}} == {**found, "free_mib": {}}
 
 
@@ -26,7 +26,7 @@ def test_held_and_interrupted_packages_are_seen(node, node_names):
     status = "sudo sed -i '/^Package: sudo$/,/^$/s/^Status: install ok .*/Status: install ok {}/' /var/lib/dpkg/status"
     host.check_output(status.format("half-configured"))
     try:
-        found = host.ansible("nvidia_host", check=False, become=True)["nvidia_host"]
+        found = host.ansible("nvidia_driver", "step=host", check=False, become=True)["nvidia_host"]
     finally:
         host.check_output(status.format("installed"))
         host.check_output("sudo apt-mark unhold adduser")

@@ -7,7 +7,7 @@ import pwd
 from pathlib import Path
 
 import node_identity
-import openmpi_state
+import openmpi
 import pytest
 import ssh_user_key
 from ansible.module_utils.testing import patch_module_args
@@ -146,14 +146,14 @@ def test_a_node_is_verified_only_if_nothing_is_missing():
     assert "name nowhere.invalid" in [finding["check"] for finding in verified["findings"]]
 
 
-def test_openmpi_state_compares_the_session_environment(run, tmp_path):
+def test_openmpi_compares_the_session_environment(run, tmp_path):
     session = {"file": str(tmp_path / "sessions"), "user": "train", "name": "openmpi", "path": [], "libraries": []}
     (tmp_path / "openmpi").symlink_to("/opt/openmpi-4.1.8")
     given = {"host": "n1", "link": str(tmp_path / "openmpi"), "prefix": str(tmp_path / "none"), "session": session}
-    found = run(openmpi_state, **given)
+    found = run(openmpi, step="read", **given)
     assert (found["session_differs"], found["state"]["link_target"]) == (False, "/opt/openmpi-4.1.8")
     session["path"] = ["/opt/openmpi/bin"]
-    assert run(openmpi_state, **given)["session_differs"] is True
+    assert run(openmpi, step="read", **given)["session_differs"] is True
 
 
 def test_our_lines_of_known_hosts_end_with_the_mark(tmp_path):

@@ -71,7 +71,8 @@ def subject(*given):
     [
         # Ansible's action `package` calls it so.
         ("ansible.legacy.apt", {"name": ["gcc"]}, False, ["packages", {}]),
-        ("nvidia_packages", {"owner": "nccl"}, False, ["packages", {}]),
+        ("nvidia_repository", {"step": "install", "owner": "nccl"}, False, ["packages", {}]),
+        ("nvidia_repository", {"step": "add"}, False, None),
         ("trainyard.cluster.python_environment", {"path": "/opt/a"}, False, ["environment", {"path": "/opt/a"}]),
         (
             "ansible.builtin.get_url",
@@ -88,9 +89,9 @@ def subject(*given):
             False,
             ["build", {"path": "/var/lib/dkms/nvidia/580.95.05/build"}],
         ),
-        ("image_state", {"file": ""}, False, ["image", {"path": "", "file": ""}]),
+        ("framework_image", {"file": ""}, False, ["image", {"path": "", "file": ""}]),
         (
-            "image_build",
+            "framework_image",
             {"environment": {"path": "/venv"}, "file": "/a.tar"},
             False,
             ["image", {"path": "/venv", "file": "/a.tar"}],

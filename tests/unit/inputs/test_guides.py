@@ -119,16 +119,15 @@ OFFERED = {
 
 
 def composed_gpus(page, tmp_path):
-    """Return the environment in which the modules that read a machine for NVIDIA's stack read the composed one."""
+    """Return the environment in which the module that reads a machine for NVIDIA's stack reads the composed one."""
     text = (PROJECT / "tests/fixtures/nvidia_hosts/v100.tree").read_text()
     (tmp_path / "v100.tree").write_text(text.replace("5.4.0-216-generic", SYSTEMS[page][2]))
     tree = unfold("v100", tmp_path / "machine", tmp_path)
     (tree / "etc/os-release").write_text('ID={}\nVERSION_ID="{}"\nID_LIKE=debian\n'.format(*SYSTEMS[page]))
     (tmp_path / "library").mkdir()
-    for name in ("nvidia_host.py", "nvidia_driver_state.py"):
-        module = (PROJECT / "library" / name).read_text()
-        assert module.count('"root": {"type": "path", "default": "/"}') == 1
-        (tmp_path / "library" / name).write_text(module.replace('"default": "/"}', f'"default": "{tree}"}}'))
+    module = (PROJECT / "library/nvidia_driver.py").read_text()
+    assert module.count('"root": {"type": "path", "default": "/"}') == 1
+    (tmp_path / "library/nvidia_driver.py").write_text(module.replace('"default": "/"}', f'"default": "{tree}"}}'))
     return {"ANSIBLE_LIBRARY": f"{tmp_path}/library:{PROJECT}/library"}
 
 

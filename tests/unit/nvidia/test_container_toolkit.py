@@ -2,7 +2,7 @@
 
 import json
 
-import container_runtime_cdi
+import container_runtime
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia import container_toolkit
@@ -53,7 +53,14 @@ def test_a_specification_is_written_again_when_something_has_changed():
 
 
 GOOD = {
-    **{"host": "g1", "path": "/etc/cdi/nvidia.yaml", "driver": "580.126.09", "toolkit": "1.17.8", "driver_output": ""},
+    **{
+        "step": "cdi",
+        "host": "g1",
+        "path": "/etc/cdi/nvidia.yaml",
+        "driver": "580.126.09",
+        "toolkit": "1.17.8",
+        "driver_output": "",
+    },
     **{"devices": ["/dev/nvidia0"], "exists": True, "due": False, "listed": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]},
 }
 
@@ -131,8 +138,8 @@ def programs(tmp_path, monkeypatch):
 
 
 def cdi(capsys, path, **given):
-    with patch_module_args({"host": "g1", "path": str(path), **given}), pytest.raises(SystemExit):
-        container_runtime_cdi.main()
+    with patch_module_args({"step": "cdi", "host": "g1", "path": str(path), **given}), pytest.raises(SystemExit):
+        container_runtime.main()
     return json.loads(capsys.readouterr().out)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-import cuda_toolkit_state
+import cuda_toolkit
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
@@ -126,8 +126,8 @@ def run(module, capsys, **params):
 
 
 def test_what_a_node_has_is_planned_and_judged(captured, capsys):
-    found = run(cuda_toolkit_state, capsys, cuda_root=ROOT, root=str(captured))["state"]
-    documented = yaml.safe_load(cuda_toolkit_state.RETURN)["state"]["description"]
+    found = run(cuda_toolkit, capsys, step="read", cuda_root=ROOT, root=str(captured))["state"]
+    documented = yaml.safe_load(cuda_toolkit.RETURN)["state"]["description"]
     assert set(found) <= set(re.findall(r"C\((\w+)\)", documented))
     node = {"state": found, "records": [{"provider": "network_repo", "version": "12.4.1"}], "default": "", "absent": []}
     wanted = {"pins": {}, "min_free_mib": {}, "host_compiler": "", "manage_system": True}

@@ -6,13 +6,12 @@ import json
 import re
 import subprocess
 
-import nccl_tests_probe
-import nccl_tests_state
+import nccl_tests
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.nvidia import gencode, nccl_tests, nvidia_answers, nvidia_hardware
-from ansible.module_utils.trainyard.nvidia.nccl_tests import header_version, plan_builds
+from ansible.module_utils.trainyard.nvidia import gencode, nvidia_answers, nvidia_hardware
+from ansible.module_utils.trainyard.nvidia.nccl_tests import header_version, input_findings, plan_builds
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import check as check_nodes
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
 from ansible.module_utils.trainyard_node.machine.tree import Tree
@@ -278,16 +277,16 @@ def test_faults_of_a_node_are_findings(changes, check, found):
     assert (finding.host, finding.check) == ("n2", check) and found in finding.found
 
 
-def run(module, capsys, **params):
-    with patch_module_args(params), pytest.raises(SystemExit):
-        module.main()
+def run(step, capsys, **params):
+    with patch_module_args({"step": step, **params}), pytest.raises(SystemExit):
+        nccl_tests.main()
     return json.loads(capsys.readouterr().out)
 
 
 def test_this_machine_has_a_state(capsys, tmp_path):
     given = {"prefix": str(tmp_path / "none"), "tools": ["sh", "no-such-tool"]}
-    found = run(nccl_tests_state, capsys, **given)["state"]
-    assert set(found) <= set(re.findall(r"C\((\w+)\)", yaml.safe_load(nccl_tests_state.RETURN)["state"]["description"]))
+    found = run("read", capsys, **given)["state"]
+    assert set(found) <= set(re.findall(r"C\((\w+)\)", yaml.safe_load(nccl_tests.RETURN)["state"]["description"]))
     assert (found["missing"], found["prefix_kind"]) == (["no-such-tool"], "none")
 
 
@@ -298,11 +297,11 @@ def test_programs_of_this_machine_are_asked(capsys, tmp_path):
     program.write_text("#!/bin/sh\necho '[-b,--minbytes <size>]'\ntest -z \"$LD_LIBRARY_PATH\"\n")
     program.chmod(0o755)
     me = {"prefix": str(tmp_path), "user": subprocess.check_output(["id", "-un"], text=True).strip()}
-    found = run(nccl_tests_probe, capsys, host="n1", programs=["a_perf", "b_perf"], **me)["probe"]
-    assert set(found) <= set(re.findall(r"C\((\w+)\)", yaml.safe_load(nccl_tests_probe.RETURN)["probe"]["description"]))
+    found = run("probe", capsys, host="n1", programs=["a_perf", "b_perf"], **me)["probe"]
+    assert set(found) <= set(re.findall(r"C\((\w+)\)", yaml.safe_load(nccl_tests.RETURN)["probe"]["description"]))
     assert found["programs"]["a_perf"]["flags"] == {"minbytes": "b"} and not found["programs"]["b_perf"]["exists"]
     assert found["run"]["status"] == 0
-    refused = run(nccl_tests_probe, capsys, host="n1", programs=["a_perf"], prefix=str(tmp_path), user="no-such-user")
+    refused = run("probe", capsys, host="n1", programs=["a_perf"], prefix=str(tmp_path), user="no-such-user")
     assert refused["msg"].startswith("n1: the programs cannot be run as no-such-user:")
 
 
@@ -332,7 +331,7 @@ SETTINGS = {
     ],
 )
 def test_findings_on_the_input(changes, from_git, found):
-    findings = list(nccl_tests.input_findings({**SETTINGS, **changes}, from_git))
+    findings = list(input_findings({**SETTINGS, **changes}, from_git))
     assert [finding.found for finding in findings] == found
     assert "secret" not in str(findings)
 

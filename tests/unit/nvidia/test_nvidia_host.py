@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import nvidia_host
+import nvidia_driver
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia import nvidia_hardware
@@ -212,8 +212,8 @@ def test_versions_compare_as_numbers():
 
 def test_the_module_returns_the_facts(tmp_path, capsys):
     root = unfold("gh200", tmp_path / "gh200", TREES)
-    with patch_module_args({"root": str(root)}), pytest.raises(SystemExit):
-        nvidia_host.main()
+    with patch_module_args({"step": "host", "root": str(root)}), pytest.raises(SystemExit):
+        nvidia_driver.main()
     result = json.loads(capsys.readouterr().out)
     assert result["changed"] is False
     assert result["nvidia_host"]["gpus"][0]["pci"] == "0009:01:00.0"

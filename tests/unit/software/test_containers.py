@@ -6,9 +6,7 @@ import os
 import pwd
 import tarfile
 
-import container_runtime_state
-import container_runtime_user
-import container_runtime_verify
+import container_runtime
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.software import containers
@@ -339,9 +337,10 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(module, capsys, **given):
-    with patch_module_args(given), pytest.raises(SystemExit) as ended:
-        module.main()
+def run(step, capsys, user=ME, **given):
+    arguments = {"step": step, "host": "n1", "user": user, **given}
+    with patch_module_args(arguments), pytest.raises(SystemExit) as ended:
+        container_runtime.main()
     answer = json.loads(capsys.readouterr().out)
     assert bool(ended.value.code) == bool(answer.get("failed"))
     return answer
@@ -353,18 +352,18 @@ OURS = f"{containers.MARK}\n[engine]\n"
 def test_files_of_the_user_are_written_and_removed(home, capsys):
     folder = home / ".config/containers"
     files = {"containers.conf": OURS, "storage.conf": None}
-    preview = run(container_runtime_user, capsys, user=ME, files=files, _ansible_check_mode=True)
+    preview = run("configure", capsys, user_files=files, _ansible_check_mode=True)
     assert preview["paths"] == [f"{folder}/containers.conf"] and not folder.exists()
-    assert run(container_runtime_user, capsys, user=ME, files=files)["changed"]
+    assert run("configure", capsys, user_files=files)["changed"]
     assert (folder / "containers.conf").read_text() == OURS
     assert (folder / "containers.conf").stat().st_mode & 0o777 == 0o644
-    assert not run(container_runtime_user, capsys, user=ME, files=files)["changed"]
-    assert run(container_runtime_user, capsys, user=ME, files={"containers.conf": None})["changed"]
+    assert not run("configure", capsys, user_files=files)["changed"]
+    assert run("configure", capsys, user_files={"containers.conf": None})["changed"]
     assert list(folder.iterdir()) == []
 
 
 def state(capsys, **given):
-    return run(container_runtime_state, capsys, host="n1", user=ME, **given)["state"]
+    return run("read", capsys, **given)["state"]
 
 
 def test_the_state_tells_whose_file_it_is(home, capsys):
@@ -385,7 +384,7 @@ def test_a_pipe_in_the_home_stops_nothing(home, capsys):
     folder = home / ".config/containers"
     folder.mkdir(parents=True)
     os.mkfifo(folder / "storage.conf")
-    answer = run(container_runtime_state, capsys, host="n1", user=ME, user_files={"storage.conf": OURS})
+    answer = run("read", capsys, user_files={"storage.conf": OURS})
     assert "n1: the settings of" in answer["msg"] and "no regular file" in answer["msg"]
 
 
@@ -402,7 +401,7 @@ def test_the_storage_of_a_node(home, capsys):
 def test_a_missing_user_is_a_part_of_the_state(monkeypatch, capsys):
     monkeypatch.setattr(node, "_account", lambda user: None)
     assert state(capsys)["user"] is None
-    probe = run(container_runtime_verify, capsys, host="n1", user="nobody-here")["probe"]
+    probe = run("verify", capsys, user="nobody-here")["probe"]
     assert probe["fault"] == "no user nobody-here"
 
 

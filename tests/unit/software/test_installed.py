@@ -56,7 +56,7 @@ TORCH = {"packages": ["torch 2.9.0", "numpy 2.4.6", "sympy 1.14"], "bytes": 8514
         ("python_environment", {"changed": True}, ""),
         # Work on the controller, which is not part of the cluster.
         ("training_data", {"installed": {"packages": ["the data set digits"]}, "changed": False}, ""),
-        ("nvidia_packages", {"installed": {"packages": []}}, ""),
+        ("nvidia_repository", {"installed": {"packages": []}}, ""),
         ("command", {"installed": "a text of somebody else's"}, ""),
         ("apt", by_apt("openmpi-bin"), "installed openmpi-bin 4.1.4-3+b1 and 19 others (21 MiB)"),
         ("apt", {**by_apt("openmpi-bin"), "changed": False}, ""),

@@ -2,13 +2,11 @@
 
 import json
 
-import openmpi_state
-import openmpi_verify
+import openmpi
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.software import openmpi
-from ansible.module_utils.trainyard.software.openmpi import check_program, compare_versions, plan_builds
+from ansible.module_utils.trainyard.software.openmpi import check_program, compare_versions, input_findings, plan_builds
 from filters import of_hosts
 from job_samples import briefly
 
@@ -148,9 +146,9 @@ def test_a_failed_verification_is_described(status, output, printed):
     assert briefly(check_program(SLOTS, NAMES, status, output)) == [("", "mpirun", f"{end} and printed: {printed}")]
 
 
-def run(module, capsys, **params):
-    with patch_module_args(params), pytest.raises(SystemExit):
-        module.main()
+def run(step, capsys, **params):
+    with patch_module_args({"step": step, **params}), pytest.raises(SystemExit):
+        openmpi.main()
     return json.loads(capsys.readouterr().out)
 
 
@@ -161,14 +159,14 @@ def test_this_machine_has_a_state(capsys, tmp_path):
     (tmp_path / "built/.trainyard.json").write_text(json.dumps(RECORD))
     (tmp_path / "link").symlink_to("built")
     given = {"host": "n1", "link": str(tmp_path / "link"), "cuda": str(tmp_path / "cuda"), "ucx": "none"}
-    found = run(openmpi_state, capsys, prefix=str(tmp_path / "built"), **given)["state"]
-    described = yaml.safe_load(openmpi_state.RETURN)["state"]["description"]
+    found = run("read", capsys, prefix=str(tmp_path / "built"), **given)["state"]
+    described = yaml.safe_load(openmpi.RETURN)["state"]["description"]
     assert [name for name in found if f"C({name})" not in described] == []
     assert (found["record"], found["prefix_kind"], found["link_kind"]) == (RECORD, "built", "link")
     assert (found["cuda"], found["ucx"]) == (str(tmp_path / "cuda"), "")
-    found = run(openmpi_state, capsys, prefix=str(tmp_path / "cuda"), **{**given, "link": str(tmp_path)})["state"]
+    found = run("read", capsys, prefix=str(tmp_path / "cuda"), **{**given, "link": str(tmp_path)})["state"]
     assert (found["record"], found["prefix_kind"], found["link_kind"]) == (None, "foreign", "foreign")
-    found = run(openmpi_state, capsys, prefix=str(tmp_path / "not/there"), **given)["state"]
+    found = run("read", capsys, prefix=str(tmp_path / "not/there"), **given)["state"]
     assert found["prefix_kind"] == "none" and found["free_mb"] > 0
 
 
@@ -178,7 +176,7 @@ def test_odd_versions_are_found():
 
 
 def test_nothing_is_started_as_a_user_who_is_not_there(capsys):
-    result = run(openmpi_verify, capsys, user="nobody-here", hosts=["n1"], mpirun="/usr/bin/mpirun")
+    result = run("verify", capsys, user="nobody-here", hosts=["n1"], mpirun="/usr/bin/mpirun")
     assert result["msg"].startswith("mpirun could not be started as nobody-here: ")
 
 
@@ -241,5 +239,5 @@ SETTINGS = {
     ],
 )
 def test_findings_on_the_input(changes, found):
-    findings = openmpi.input_findings({**SETTINGS, **changes}, "/link", {"4.1.8": "x"})
+    findings = input_findings({**SETTINGS, **changes}, "/link", {"4.1.8": "x"})
     assert [finding.found for finding in findings] == found
