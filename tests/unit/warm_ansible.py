@@ -72,6 +72,11 @@ class Process:
             time.sleep(0.02)
         return self.returncode
 
+    def kill(self):
+        """End the run unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
 
 def run(argv, cwd, env, timeout):
     """Run ansible-playbook and return what subprocess.run does. After `timeout` seconds SIGALRM ends it."""
