@@ -65,16 +65,8 @@ def record(**changes):
     """A record in which everything that one may have stands."""
     place = {"step": 3.0, "epoch": None, "elapsed_s": 5.0}
     saved = {"name": "step_40", "step": 40, "epoch": 1, "time": 1795291250.0, "size": 1 << 20}
-    saving = {
-        "signal": "TERM",
-        "grace_s": 30.0,
-        "asked": 4,
-        "host": "n1",
-        "rank": 1,
-        "last_s": 2.5,
-        "stayed": {"n2": [3]},
-    }
-    saving |= {"before": "step_20", "after": "step_40"}
+    saving = {"signal": "TERM", "grace_s": 30.0, "asked": 4, "host": "n1", "rank": 1, "last_s": 2.5}
+    saving |= {"stayed": {"n2": [3]}, "before": "step_20", "after": "step_40"}
     restart = {
         **{"elapsed_s": 40.0, "reason": "rank 3 on n2: exit code 1", "restarted": "the whole job", "failure": None},
         **{"step": 40.0, "fruitless": 0, "wait_s": 2.0, "checkpoint": "step_20", "resumed": "loaded", "first_step": 21},
@@ -103,16 +95,9 @@ def record(**changes):
         "witness_lost": {"host": "w", "silent_s": 30.0},
         "slow_ranks": [
             {
-                **{
-                    "host": "n1",
-                    "device": "0",
-                    "at": "f (a.py:3)",
-                    "waited": 9,
-                    "others": 80,
-                    "looks": 40,
-                    "ranks": [1],
-                },
-                **{"shares": [[0, 80], [1, 9]], "node": ["a full disk"], "found_s": 20.0, "until_s": None},
+                **{"host": "n1", "device": "0", "at": "f (a.py:3)", "waited": 9, "others": 80, "looks": 40},
+                **{"ranks": [1], "shares": [[0, 80], [1, 9]], "node": ["a full disk"]},
+                **{"found_s": 20.0, "until_s": None},
             }
         ],
         "saving": saving,

@@ -8,6 +8,7 @@ import functools
 import importlib
 import json
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -72,6 +73,11 @@ class Process:
             time.sleep(0.02)
         return self.returncode
 
+    def kill(self):
+        """End the run unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
 
 def run(argv, cwd, env, timeout):
     """Run ansible-playbook and return what subprocess.run does. After `timeout` seconds SIGALRM ends it."""
@@ -112,6 +118,7 @@ def _call(argv, cwd, env, limit_s, files, folder):
         status = error.code or 0
     finally:
         Path(folder, "modules").write_text(" ".join(sys.modules))
+        Path(folder, "options").write_bytes(pickle.dumps(constants.config._plugins))
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -122,7 +129,7 @@ class _Server:
     """Forks for each line of the standard input, and imports what those runs had to import."""
 
     def __init__(self):
-        self.running, self.used, self.tried = {}, set(), set()
+        self.running, self.used, self.tried, self.options = {}, set(), set(), b""
         signal.signal(signal.SIGCHLD, self.take_ended)
 
     def take_ended(self, *_):
@@ -133,6 +140,7 @@ class _Server:
                 del self.running[pid]
                 with contextlib.suppress(FileNotFoundError):
                     self.used |= {*Path(folder, "modules").read_text().split()}
+                    self.options = Path(folder, "options").read_bytes()
                 new = Path(folder, "status.new")
                 new.write_text(str(os.waitstatus_to_exitcode(status)))
                 new.rename(new.with_suffix(""))
@@ -140,13 +148,27 @@ class _Server:
     def serve(self):
         import ansible.cli.playbook
         import ansible.module_utils
+        from ansible import constants
+        from ansible.utils.collection_loader import _collection_finder as finder
 
         ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
+        from ansible.module_utils.trainyard_controller.inputs import input_run
+
+        # Each run reads all argument_specs, and 380 KB of YAML about the names of plugins.
+        input_run.read_specs = functools.cache(input_run.read_specs)
+        input_run.read_specs(PROJECT)
+        finder._meta_yml_to_dict = functools.cache(finder._meta_yml_to_dict)
+        names = Path(ansible.__file__).parent / "config/ansible_builtin_runtime.yml"
+        finder._meta_yml_to_dict(names.read_bytes(), ("ansible.builtin", "runtime.yml"))
         for line in sys.stdin:
             for name in sorted(self.used - self.tried - sys.modules.keys()):
                 self.tried.add(name)
                 with contextlib.suppress(ImportError):
                     importlib.import_module(name)
+            for kind, plugins in (pickle.loads(self.options) if self.options else {}).items():  # noqa: S301
+                own = {name: each for name, each in plugins.items() if f"ansible.plugins.{kind}.{name}" in sys.modules}
+                constants.config._plugins.setdefault(kind, {}).update(own)
+            self.options = b""
             request = json.loads(line)
             # One that ends at once must be known when that is told.
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])

@@ -18,6 +18,7 @@ Shape = Any
 Message = dict[str, Any]
 NOTHING = type(None)
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
+_OTHERS, _NUMBERS = (str, bool, NOTHING), (int, float)
 # Upper bound for numbers: larger integers and floats do not compare exactly.
 _MAX = 2**63
 # Upper bound for times, in seconds since 1970: the year 6325, which every function that shows times takes, in any zone.
@@ -154,13 +155,13 @@ def misfit(value: Any, shape: Shape) -> str:
 def _wrong(value: Any, shape: Shape) -> _Wrong | None:
     # Most values of a plan of thousands of nodes are texts, numbers, and few kinds of dictionaries and lists.
     kind = type(value)
-    if shape is kind and (kind is str or kind is bool or kind is NOTHING or (kind is int and -_MAX < value < _MAX)):
+    if shape is kind and (kind in _OTHERS or (kind in _NUMBERS and -_MAX < value < _MAX)):
         return None
     how = _HOW.get(type(shape))
     if how is not None:
         return how(value, shape)
-    fits, expected = _compared(value, shape)
-    return None if fits else _differs(value, expected)
+    expected = _missed(value, shape)
+    return None if expected is None else _differs(value, expected)
 
 
 def named(value: Any, shape: Shape) -> Any:
@@ -195,28 +196,30 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _compared(value: Any, shape: Shape) -> tuple[bool, str]:
-    """Return whether a value fits a shape without parts, and what is expected."""
-    if isinstance(shape, Whole):
+def _missed(value: Any, shape: Shape) -> str | None:
+    """Return what a shape without parts expects, None where the value fits it."""
+    kind = type(shape)
+    if kind is Whole:
         fits = _is(value, int) and shape.least <= value <= shape.most
-        return fits, f"a whole number from {shape.least} to {shape.most}"
-    if isinstance(shape, Number):
-        return _is(value, float) and shape.least <= value <= shape.most, shape.what
-    if isinstance(shape, (Text, Raw)):
+        return None if fits else f"a whole number from {shape.least} to {shape.most}"
+    if kind is Number:
+        return None if _is(value, float) and shape.least <= value <= shape.most else shape.what
+    if kind is Text or kind is Raw:
         fits = isinstance(value, str) and len(value) <= shape.most
-        fits = fits and (isinstance(shape, Raw) or not re.search("[\ud800-\udfff]", value))
-        return fits, "text" if shape.most == math.inf else f"text of at most {shape.most} characters"
-    if isinstance(shape, Is):
+        if fits and (kind is Raw or not re.search("[\ud800-\udfff]", value)):
+            return None
+        return "text" if shape.most == math.inf else f"text of at most {shape.most} characters"
+    if kind is Is:
         # Ansible's texts and numbers are of types below these.
         fits = any(_is(value, type(one)) and value == one for one in shape.values)
-        return fits, " or ".join(sorted(map(repr, shape.values)))
+        return None if fits else " or ".join(sorted(map(repr, shape.values)))
     if shape in _NAMES:
-        return _is(value, shape), _NAMES[shape]
+        return None if _is(value, shape) else _NAMES[shape]
     try:
         shape(value)
     except ValueError:
-        return False, shape.__doc__
-    return True, ""
+        return str(shape.__doc__)
+    return None
 
 
 def _of_list(value: Any, shape: list[Shape] | Few) -> _Wrong | None:
@@ -233,6 +236,8 @@ def _of_list(value: Any, shape: list[Shape] | Few) -> _Wrong | None:
 
 
 def _of_any(value: Any, shape: tuple[Shape, ...]) -> _Wrong | None:
+    if value is None and NOTHING in shape:
+        return None
     first = None
     for one in shape:
         wrong = _wrong(value, one)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import os
@@ -120,6 +121,7 @@ def revision(folder: str) -> str:
     return f"{hash_of}{' +changes' if changed else ''}"
 
 
+@functools.cache
 def described(folder: str) -> str:
     """Return `git describe` of a checkout; "" where git knows nothing of it."""
     try:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_ansible
 from ansible.module_utils.trainyard.findings.adhoc import inventory_options
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.inputs.job_file import from_here
@@ -75,10 +76,13 @@ _number = itertools.count()
 def play(playbook, inventory, screen, variables, *options, patch=""):
     """Start a playbook in a session of its own, whose output goes to the file `screen`; `patch` as for `patched`."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-    env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1", PYTHONUNBUFFERED="1")
+    env.update(warm_ansible.SETTINGS, PYTHONUNBUFFERED="1")
     program = str(Path(sys.executable).with_name("ansible-playbook"))
     argv = [program, playbook, "-i", str(inventory), "-e", json.dumps(variables), *options]
-    argv = patched(argv, patch) if patch else argv
+    screen.write_text("")
+    if not patch:
+        return warm_ansible.Process(argv, PROJECT, env, screen, screen)
+    argv = patched(argv, patch)
     files = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with screen.open("w") as output:
         return subprocess.Popen(argv, cwd=PROJECT, env=env, stdout=output, **files, start_new_session=True)
@@ -91,17 +95,8 @@ class Launch:
         self.folder, self.runs, self.state = folder, folder / "runs", folder / "state"
         self.go, self.hold, self.held = folder / "go", folder / "hold", folder / "held"
         self.down, lost, python = folder / "down", folder / "lost", folder / "python"
-        python.write_text(
-            HELD.format(
-                down=self.down,
-                lost=lost,
-                loses=loses or "false",
-                hold=self.hold,
-                held=self.held,
-                when=when,
-                python=sys.executable,
-            )
-        )
+        places = {"down": self.down, "lost": lost, "hold": self.hold, "held": self.held, "python": sys.executable}
+        python.write_text(HELD.format(loses=loses or "false", when=when, **places))
         python.chmod(0o755)
         self.hold.touch()
         lost.touch()

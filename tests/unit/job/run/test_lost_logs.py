@@ -115,7 +115,7 @@ NOISE = "x" * 99 + "\n"
 @pytest.mark.parametrize("after", [0, 7, 40, 41, 2000])
 def test_the_log_of_a_rank_that_has_ended_is_read_to_its_end(logs, small, after):
     logs.write("step 11\n")
-    assert logs.write("".join(step + NOISE * 500 for step in STEPS) + NOISE * after) < 39
+    assert logs.write("".join(step + NOISE * 100 for step in STEPS) + NOISE * after) < 39
     assert logs.read(0) == 39
     assert logs.tails.shown.points == 29 and logs.tails.shown.log.behind() == 0
 

@@ -130,7 +130,8 @@ def to_yaml(made: list[Manifest]) -> str:
     # Imported here, as only the controller has yaml, and nodes import modules beside this one.
     import yaml
 
-    class Plain(yaml.SafeDumper):
+    # The program of a job is one long text, for which libyaml needs a fortieth of the time.
+    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
         """Repeats a list instead of writing an alias, which few readers expect."""
 
         def ignore_aliases(self, data: Any) -> bool:
