@@ -38,13 +38,14 @@ def test_check_mode_says_what_would_go_and_leaves_it(play, nodes, jobs):
     assert has(nodes, ended.job_id) == ["n1", "n2"]
 
 
-def test_a_job_that_runs_is_never_removed(play, nodes, jobs, left):
+def test_a_job_that_runs_is_never_removed(play, nodes, jobs, scheduler, left):
     _, runs = jobs
     before = left(runs.job_id)
     assert set(before) == {"n1", "n2"}
     run = play("playbooks/clean.yml", job_id=runs.job_id).expect(2)
     said = (
-        f"1 finding: nothing was removed. 1. job_id found {runs.job_id} runs on n1, n2 expected a job that has ended "
+        f"1 finding: nothing was removed. 1. job_id found {runs.job_id} runs on n1, n2{', Slurm' if scheduler else ''} "
+        "expected a job that has ended "
         f"do wait, or stop it: ansible-playbook playbooks/stop.yml -i {play.shown_inventory} -e job_id={runs.job_id}"
     )
     assert said in run.text, run.output
