@@ -115,7 +115,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.software import installed
 from ansible.module_utils.trainyard.software.apt import Change, Source, check_transaction, plan, read_transaction
 from ansible.module_utils.trainyard_node.software import apt

@@ -98,7 +98,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.software import apt_sources, openpgp
 from ansible.module_utils.trainyard.software.apt import Source
 from ansible.module_utils.trainyard.software.words import WordError

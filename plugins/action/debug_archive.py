@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible.module_utils.trainyard.findings.findings import counted, host_list
-from ansible.module_utils.trainyard.findings.redaction import is_secret_name
+from ansible.module_utils.trainyard.base.findings import counted, host_list
+from ansible.module_utils.trainyard.base.redaction import is_secret_name
 from ansible.module_utils.trainyard.job.file.secret_values import SECRET
 from ansible.module_utils.trainyard.report.debug_archive import masks, secret_values
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import Documented

@@ -12,16 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.module_utils.trainyard.base.adhoc import playbook
+from ansible.module_utils.trainyard.base.findings import Finding, FindingsError, UnusableError, counted, failure, render
 from ansible.module_utils.trainyard.cluster.unreachable import reason
-from ansible.module_utils.trainyard.findings.adhoc import playbook
-from ansible.module_utils.trainyard.findings.findings import (
-    Finding,
-    FindingsError,
-    UnusableError,
-    counted,
-    failure,
-    render,
-)
 from ansible.module_utils.trainyard.job.drill import bisect
 from ansible.module_utils.trainyard.job.file import event_receivers, secret_values
 from ansible.module_utils.trainyard.job.placement import root_ranks

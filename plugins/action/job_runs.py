@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.trainyard.base.adhoc import playbook
+from ansible.module_utils.trainyard.base.findings import FindingsError, UnusableError
+from ansible.module_utils.trainyard.base.redaction import safe_text
 from ansible.module_utils.trainyard.cluster.unreachable import reason
-from ansible.module_utils.trainyard.findings.adhoc import playbook
-from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
-from ansible.module_utils.trainyard.findings.redaction import safe_text
 from ansible.module_utils.trainyard.job.plan import spares
 from ansible.module_utils.trainyard.job.run.logs.stacks import lines, rank_count
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import DOCUMENTED, Steps

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.module_utils.trainyard.base.findings import Finding, FindingsError, UnusableError
 from ansible.module_utils.trainyard.bundle import contents, files, held, images, site_lock, systems, use
 from ansible.module_utils.trainyard.cluster.sharing import of_folders
-from ansible.module_utils.trainyard.findings.findings import Finding, FindingsError, UnusableError
 from ansible.module_utils.trainyard.software import pytorch, requested
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import DOCUMENTED, Steps
 from ansible.module_utils.trainyard_controller.bundle import (

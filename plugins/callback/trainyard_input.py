@@ -30,7 +30,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 # The plugin loader knows the project's module_utils; Python's own import does not yet.
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
-from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.base.findings import Finding, render
 from ansible.module_utils.trainyard.inputs.input_variables import HEADLINE, unchecked
 from ansible.module_utils.trainyard.inputs.nothing_to_do import STARTS
 from ansible.module_utils.trainyard_controller.ansible import playbook_call

@@ -18,6 +18,11 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import ascend_answers, ascend_software, role_input
+from ansible.module_utils.trainyard.base import adhoc
+from ansible.module_utils.trainyard.base.checks import Check
+from ansible.module_utils.trainyard.base.findings import Finding, render
+from ansible.module_utils.trainyard.base.received import Source
+from ansible.module_utils.trainyard.base.shapes import Each, Text
 from ansible.module_utils.trainyard.bundle import images, use
 from ansible.module_utils.trainyard.cluster import cluster_answers, own_ssh, ssh_mesh, ssh_names
 from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
@@ -29,11 +34,6 @@ from ansible.module_utils.trainyard.cluster.survey import (
     login_findings,
     survey_findings,
 )
-from ansible.module_utils.trainyard.findings import adhoc
-from ansible.module_utils.trainyard.findings.checks import Check
-from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.findings.received import Source
-from ansible.module_utils.trainyard.findings.shapes import Each, Text
 from ansible.module_utils.trainyard.hardware import hardware_answers, rdma
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.job.run.logs.progress import clock

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import UnusableError
+from ansible.module_utils.trainyard.base.shapes import named
 from ansible.module_utils.trainyard.bundle import contents, sbom, site_lock, systems, use
 from ansible.module_utils.trainyard.bundle.debs import Deb
 from ansible.module_utils.trainyard.bundle.wheels import Wheel
 from ansible.module_utils.trainyard.cluster import session_environment
-from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard.findings.shapes import named
 from ansible.module_utils.trainyard.job.record.excluded_hosts import HealthCheck
 from ansible.module_utils.trainyard.job.run.wire.answers import NODE
 from ansible.module_utils.trainyard.nvidia import upgrade

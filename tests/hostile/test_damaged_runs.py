@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
+from ansible.module_utils.trainyard.base.findings import FindingsError, UnusableError
 from ansible.module_utils.trainyard.job.plan.plan import describe, node_plans
 from ansible.module_utils.trainyard.job.run.logs import log_lines
 from ansible.module_utils.trainyard.job.schedulers.plan_shape import TO_START

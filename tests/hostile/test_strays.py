@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run import strays as not_ended
 from ansible.module_utils.trainyard.job.run.wire import answers
 from ansible.module_utils.trainyard_node.job.run import job

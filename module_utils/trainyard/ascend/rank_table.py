@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..findings.findings import Finding, faults
+from ..base.findings import Finding, faults
 from .rank_table_rules import VERSIONS, device_set_problems, validate
 from .rank_table_servers import Table, dumps, super_pods_of
 from .rank_table_view import CHIPS, WRITE_ANEW, View, as_error, number, shown, version_of

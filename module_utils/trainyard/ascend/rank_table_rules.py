@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding, Warned, counted
-from ..findings.majority import usual
+from ..base.findings import Finding, Warned, counted
+from ..base.majority import usual
 from . import rank_table_addresses, rank_table_super_pods
 from .rank_table_view import (
     MAX_SERVER_ID,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..findings.findings import Finding, Warned
+from ..base.findings import Finding, Warned
 from .rank_table import Device, Server, Table, build, loads, merge, repair, validate
 
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 CHIPS = ("910", "910b", "a3")
 # Upper bounds in characters: a server_id, and a value in a message.

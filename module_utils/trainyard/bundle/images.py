@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..software.image_forms import ARCHIVE, REGISTRY, form, is_fixed
 from .systems import System
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..findings.findings import counted, host_list
-from ..findings.shapes import Each, Shape, Whole, file_name, misfit
-from ..findings.state_format import DamagedError, loads
-from ..findings.visible import one_line
+from ..base.findings import counted, host_list
+from ..base.shapes import Each, Shape, Whole, file_name, misfit
+from ..base.state_format import DamagedError, loads
+from ..base.visible import one_line
 from ..software.installed import size_text
 from ..software.requirements import is_sha256
 from . import files, images, repositories

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..software import apt
 from ..software.requirements import normal
 from . import files, images, repositories

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.shapes import Is
+from ..base.shapes import Is
 from .ssh_mesh import PRINCIPAL
 from .ssh_names import declared_names
 

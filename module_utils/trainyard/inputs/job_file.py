@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..findings.findings import Finding, host_list
-from ..findings.visible import type_name
+from ..base.findings import Finding, host_list
+from ..base.visible import type_name
 from ..job.file.variables import VARIABLES, reader
 from .input_variables import Place
 

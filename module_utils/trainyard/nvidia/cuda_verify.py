@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..findings.findings import Finding, counted
+from ..base.findings import Finding, counted
 
 TIMED_OUT = 124
 _SUM = re.compile(

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..findings.adhoc import playbook
-from ..findings.findings import connection_reason, counted, grouped, host_list
-from ..findings.spans import named_ranks
+from ..base.adhoc import playbook
+from ..base.findings import connection_reason, counted, grouped, host_list
+from ..base.spans import named_ranks
 from ..job.file import mindspore_tls
 from ..job.record.events import undelivered
 from ..job.record.folder_layout import HOST, common_dir

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 State = Mapping[str, Any]
 Record = dict[str, Any]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 
 def differing(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[str, str]]) -> list[str]:

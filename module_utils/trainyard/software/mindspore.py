@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from .requirements import input_finding, too_new_findings, version_numbers, wheel_setting_findings
 
 DEVICES = ("cpu", "gpu", "ascend")

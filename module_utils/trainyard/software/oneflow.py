@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from .requirements import input_finding, too_new_findings, version_numbers, wheel_setting_findings
 
 _finding = partial(input_finding, "oneflow")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..findings.shapes import DURATION, Text, Whole
+from ..base.shapes import DURATION, Text, Whole
 from .installed import share_text
 
 _UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}

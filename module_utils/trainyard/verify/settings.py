@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..base.findings import Finding
 from ..cluster.ssh_mesh import parse_duration
-from ..findings.findings import Finding
 from ..job.launchers import LAUNCHERS
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv")

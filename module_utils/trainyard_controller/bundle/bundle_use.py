@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from ...trainyard.base.findings import Finding, UnusableError
+from ...trainyard.base.visible import one_line
 from ...trainyard.bundle import contents, files, site_lock, use
 from ...trainyard.bundle.systems import System
-from ...trainyard.findings.findings import Finding, UnusableError
-from ...trainyard.findings.visible import one_line
 from ...trainyard_node.machine import commands
 from ...trainyard_node.machine.json_files import open_regular
 from ...trainyard_node.machine.private import Place, others_write, weak_place

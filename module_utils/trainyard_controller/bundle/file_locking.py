@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ...trainyard.base.findings import Finding
+from ...trainyard.base.visible import one_line
 from ...trainyard.bundle import files
-from ...trainyard.findings.findings import Finding
-from ...trainyard.findings.visible import one_line
 from ...trainyard.software import requested
 from ...trainyard.software.requirements import without_password
 from ...trainyard_node.machine import commands

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import requested
 from ...trainyard_node.software import package_index
 from ...trainyard_node.software.dataset_files import sha256_of

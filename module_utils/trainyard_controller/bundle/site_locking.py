@@ -16,13 +16,13 @@ from urllib.parse import unquote, urlsplit
 import tomllib
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ...trainyard.base.findings import Finding, UnusableError, counted, some_of
+from ...trainyard.base.received import Source, of_hosts
+from ...trainyard.base.visible import one_line
 from ...trainyard.bundle import debs, images, repositories, site_lock, systems, wheels
 from ...trainyard.bundle.files import Requests
 from ...trainyard.bundle.site_lock import Wanted
 from ...trainyard.bundle.systems import System
-from ...trainyard.findings.findings import Finding, UnusableError, counted, some_of
-from ...trainyard.findings.received import Source, of_hosts
-from ...trainyard.findings.visible import one_line
 from ...trainyard.software import words
 from ...trainyard.software.requirements import without_password
 from ...trainyard.software.software_answers import SYSTEM

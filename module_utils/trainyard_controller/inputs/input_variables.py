@@ -15,7 +15,7 @@ from ansible.parsing.vault import EncryptedString
 from ansible.plugins.loader import become_loader, connection_loader, shell_loader
 from ansible.template import Templar, trust_as_template
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.inputs import input_variables, inventories, job_file
 from ...trainyard.inputs.input_variables import COMMAND_LINE, INVENTORY, Place
 from . import input_files, value_sources

@@ -15,7 +15,7 @@ from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.parsing.vault import EncryptedString
 from ansible.template import Templar
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.inputs import input_variables, job_file
 from ...trainyard.inputs.input_variables import COMMAND_LINE, Place
 from . import yaml_texts

@@ -17,10 +17,10 @@ from urllib.parse import quote
 
 from ansible import release
 
+from ...trainyard.base import state_format
+from ...trainyard.base.findings import Finding, FindingsError, UnusableError
+from ...trainyard.base.state_format import DamagedError
 from ...trainyard.cluster.unreachable import reason
-from ...trainyard.findings import state_format
-from ...trainyard.findings.findings import Finding, FindingsError, UnusableError
-from ...trainyard.findings.state_format import DamagedError
 from ...trainyard.job.plan import spares
 from ...trainyard.job.record.secrets import Forms
 from ...trainyard.report import debug_archive

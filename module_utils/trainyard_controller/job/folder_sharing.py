@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...trainyard.base.findings import Finding, Warned, faults
 from ...trainyard.cluster.sharing import writers
-from ...trainyard.findings.findings import Finding, Warned, faults
 from ...trainyard.job.plan import shared_folders
 from ...trainyard.job.plan.plan import JobPlan
 from ...trainyard.job.record.job_runs import USER

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.ascend import given_rank_table
-from ...trainyard.findings import state_format
-from ...trainyard.findings.findings import Finding, counted
+from ...trainyard.base import state_format
+from ...trainyard.base.findings import Finding, counted
 from ...trainyard.job import schedulers
 from ...trainyard.job.file import job_packages, specification
 from ...trainyard.job.file.job import Job

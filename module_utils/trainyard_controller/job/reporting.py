@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base import state_format
+from ...trainyard.base.shapes import MAYBE_DURATION, All, Each, Text, misfit
+from ...trainyard.base.visible import ESCAPE_SEQUENCE, as_overwritten
 from ...trainyard.cluster.unreachable import reason
-from ...trainyard.findings import state_format
-from ...trainyard.findings.shapes import MAYBE_DURATION, All, Each, Text, misfit
-from ...trainyard.findings.visible import ESCAPE_SEQUENCE, as_overwritten
 from ...trainyard.job import schedulers
 from ...trainyard.job.plan import shared_folders, spares
 from ...trainyard.job.record import excluded_hosts, run_record

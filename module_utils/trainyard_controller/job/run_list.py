@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings import state_format
-from ...trainyard.findings.findings import UnusableError
+from ...trainyard.base import state_format
+from ...trainyard.base.findings import UnusableError
 from ...trainyard.job.record.job_runs import Answers
 from ...trainyard.report import run_list
 from ..runs.pages import page

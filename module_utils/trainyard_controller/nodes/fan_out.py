@@ -38,8 +38,8 @@ from ansible.plugins.loader import lookup_loader
 from ansible.template import Templar
 from ansible.utils.display import Display
 
+from ...trainyard.base.findings import Finding, counted, host_list
 from ...trainyard.cluster import unreachable
-from ...trainyard.findings.findings import Finding, counted, host_list
 from ...trainyard.job.record.folder_layout import HOST, named, on_host
 from ...trainyard.job.run.wire.answers import checked
 from . import agent_code, connections

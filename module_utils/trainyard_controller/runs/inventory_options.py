@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ansible import context
 
-from ...trainyard.findings.adhoc import inventory_options
+from ...trainyard.base.adhoc import inventory_options
 from ...trainyard.inputs.job_file import from_here
 
 

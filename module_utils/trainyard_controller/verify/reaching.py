@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...trainyard.base.adhoc import playbook
 from ...trainyard.cluster import ssh_logins
-from ...trainyard.findings.adhoc import playbook
 from ...trainyard.verify.reach import verify
 from ...trainyard.verify.reporting_hosts import answers
 from ..nodes.fan_out import Answer, FanOut

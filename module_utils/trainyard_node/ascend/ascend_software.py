@@ -7,8 +7,8 @@ import platform
 from typing import Any
 
 from ...trainyard.ascend import ascend_software
-from ...trainyard.findings.shapes import misfit
-from ...trainyard.findings.state_format import loads
+from ...trainyard.base.shapes import misfit
+from ...trainyard.base.state_format import loads
 from ..hardware.accelerators import read_accelerators
 from ..hardware.npu import install_path, read_npu
 from ..machine.tree import Tree

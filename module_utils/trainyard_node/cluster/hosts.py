@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base.findings import Finding
 from ...trainyard.cluster.hosts import Entry
 from ...trainyard.cluster.hosts_file import rewrite_hosts
-from ...trainyard.findings.findings import Finding
 from ..machine.clock import clock_problem
 from ..machine.packages import missing_packages
 from ..machine.tree import Tree

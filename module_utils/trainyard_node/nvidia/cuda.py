@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base.shapes import misfit
+from ...trainyard.base.state_format import loads
 from ...trainyard.cluster import session_environment
-from ...trainyard.findings.shapes import misfit
-from ...trainyard.findings.state_format import loads
 from ...trainyard.hardware import accelerators
 from ...trainyard.nvidia import cuda
 from ...trainyard.nvidia.nvidia_hardware import read_os

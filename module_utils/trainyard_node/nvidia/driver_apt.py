@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.nvidia import driver_packages
 from ...trainyard.nvidia.driver import is_driver_package
 from ...trainyard.nvidia.driver_packages import Request

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.state_format import loads
+from ...trainyard.base.state_format import loads
 from ...trainyard.hardware.node_health import best_ports
 from ...trainyard.slurm.health import HUNG, Decision, Found, Node, check_node, decide, read_node, recall
 from ..hardware.accelerators import read_accelerators

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import apt, apt_sources, openpgp
 from ..machine import commands
 from ..machine.private import PrivateError, expect_safe, opened

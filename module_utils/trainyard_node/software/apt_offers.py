@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import apt_sources
 from ...trainyard.software.apt import Source, has, missing
 from ...trainyard.software.words import WordError

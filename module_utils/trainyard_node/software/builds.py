@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.shapes import misfit
-from ...trainyard.findings.state_format import loads
+from ...trainyard.base.shapes import misfit
+from ...trainyard.base.state_format import loads
 from ..machine import install_lock
 
 RECORD = ".trainyard.json"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import requested
 from ...trainyard.software.image import FRAMEWORKS
 from ...trainyard.software.requirements import systems_with, without_password

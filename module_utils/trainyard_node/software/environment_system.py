@@ -10,7 +10,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ..machine.install_lock import HOST
 from .builds import system
 

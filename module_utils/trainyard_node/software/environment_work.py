@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import lock, requirements, words
 from ..machine import install_lock, programs
 from . import environment_system, python_environment

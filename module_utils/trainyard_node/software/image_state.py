@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import image
 from ...trainyard.software.requirements import version_numbers
 from .builds import free_bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ...trainyard.base.findings import Finding
 from ...trainyard.bundle import held
-from ...trainyard.findings.findings import Finding
 from ...trainyard.software import apt_sources
 from . import apt
 

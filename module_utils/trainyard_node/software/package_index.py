@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import lock, package_index, wheel_tags
 from ...trainyard.software.pip_calls import WHEELS
 from ...trainyard.software.requirements import Pin

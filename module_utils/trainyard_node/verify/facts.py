@@ -19,8 +19,8 @@ import struct
 from collections import Counter
 from typing import Any
 
+from ...trainyard.base.findings import grouped
 from ...trainyard.cluster import switches
-from ...trainyard.findings.findings import grouped
 from ...trainyard.hardware.accelerators import Accelerators, pci_accelerator_vendor
 from ...trainyard.hardware.interfaces import Interface, Networks, SelectionError, natural_order, select_interface
 from ...trainyard.hardware.nvidia_topology import Topology, parse_topology

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ...trainyard.findings.findings import grouped
+from ...trainyard.base.findings import grouped
 from ...trainyard.hardware.ping_tools import DENIED, LATE, MISSING, PINGPONG, SILENT, npu_words, pingpong_words, problem
 from ..cluster.node_identity import unused_ports, used_ports
 from ..hardware.npu import hccn_tool

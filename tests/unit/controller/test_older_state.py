@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings import state_format
-from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
-from ansible.module_utils.trainyard.findings.shapes import named
+from ansible.module_utils.trainyard.base import state_format
+from ansible.module_utils.trainyard.base.findings import FindingsError, UnusableError
+from ansible.module_utils.trainyard.base.shapes import named
 from ansible.module_utils.trainyard.job.record.excluded_hosts import HealthCheck
 from ansible.module_utils.trainyard.job.run.wire.answers import NODE
 from ansible.module_utils.trainyard_controller.cluster import upgrade_table

@@ -6,7 +6,7 @@ import os
 import pwd
 
 import pytest
-from ansible.module_utils.trainyard.findings.visible import visible
+from ansible.module_utils.trainyard.base.visible import visible
 from ansible.module_utils.trainyard.nvidia.local_collective import LIMIT_S, command, fault
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from ansible.module_utils.trainyard_node.machine import as_user

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings import received
+from ansible.module_utils.trainyard.base import received
 from ansible.module_utils.trainyard.job.run.wire.answers import SHAPES
 from ansible.module_utils.trainyard.software import pip_progress
 from ansible.module_utils.trainyard_node.machine import install_lock

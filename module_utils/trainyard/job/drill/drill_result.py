@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...findings.checks import EXIT_CODES
-from ...findings.findings import Finding, counted
-from ...findings.shapes import Is, Shape
-from ...findings.spans import named_ranks
+from ...base.checks import EXIT_CODES
+from ...base.findings import Finding, counted
+from ...base.shapes import Is, Shape
+from ...base.spans import named_ranks
 from ..run.logs import failures
 from ..run.logs.progress import number
 from ..run.measure.checkpoints import place_of, written_last

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 
 # The runs of a drill, in their order. `resumed` uses the checkpoints of `stopped`; each other run has its own.
 RUNS = ("undisturbed", "stopped", "resumed", "rank", "node")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ...software import mindspore
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment

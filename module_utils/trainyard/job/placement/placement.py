@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from ...base.findings import Finding, counted
+from ...base.majority import usual
 from ...cluster.ports import is_unused
 from ...cluster.unreachable import Answer, no_answers
-from ...findings.findings import Finding, counted
-from ...findings.majority import usual
 from ...hardware.interfaces import SelectionError, behind_nat, nccl_ib_hca, network_of, select_interface
 from ..file import mindspore_tls
 from ..file.job import Job

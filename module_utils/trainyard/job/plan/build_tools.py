@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ...findings.findings import Warned
+from ...base.findings import Warned
 from ..file.job import Job
 from ..file.job_command import scripts
 from ..placement.placement import Member

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...findings.findings import Finding, counted
-from ...findings.majority import usual
+from ...base.findings import Finding, counted
+from ...base.majority import usual
 from ...software.containers import MIN_PODMAN
 from ..file.job import Image, Job
 from ..file.job_command import module_of

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 
 # Options of Python that do not change where modules are found, and those of them that take a value.
 _OPTIONS = re.compile(r"-(?:[uBOqvdb]+|OO)")

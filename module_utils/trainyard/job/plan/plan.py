@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ...findings.findings import Finding, Warned, counted, faults, render
+from ...base.findings import Finding, Warned, counted, faults, render
 from ...nvidia import local_collective
 from ..file import image_settings, secret_values
 from ..file.job import NODE_OPTIONS, Job, options

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from ...base.findings import Finding, Warned, host_list
 from ...cluster.sharing import MAX_FOLDERS, Sharing, of_folders
-from ...findings.findings import Finding, Warned, host_list
 from ..file.job import Job
 from ..launchers import LAUNCHERS
 from ..placement.placement import Placement

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...findings.adhoc import playbook
-from ...findings.findings import Finding, counted, host_list
+from ...base.adhoc import playbook
+from ...base.findings import Finding, counted, host_list
 
 DAY_S = 86_400
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...findings.visible import visible
+from ...base.visible import visible
 from ..run.decide.fewer_nodes import size_text
 from ..run.decide.restarts import restart_text
 from ..run.logs.failures import failure_text

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...findings.findings import counted
-from ...findings.visible import visible
+from ...base.findings import counted
+from ...base.visible import visible
 
 _MAX_HOSTS = 6
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ..file import specification
 from ..file.job import Job
 from ..file.job_command import scripts

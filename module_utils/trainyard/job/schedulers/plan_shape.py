@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ...findings.shapes import MAYBE_TEXT, NOTHING, All, ByKind, Each, Is, Shape, Whole, file_name
+from ...base.shapes import MAYBE_TEXT, NOTHING, All, ByKind, Each, Is, Shape, Whole, file_name
 from ..file.job import PLAN_OPTIONS
 from ..plan.plan import SHARED
 from ..record import job_ids

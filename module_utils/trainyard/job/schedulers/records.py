@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from ...findings.findings import Finding, counted
+from ...base.findings import Finding, counted
 from ..file.job import Job, options
 from ..plan import imports
 from ..plan.plan import JobPlan

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ...hardware.traffic import node_traffic
 from .. import launchers
 from ..file.job import Job

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ....trainyard.base.visible import one_line
 from ....trainyard.cluster.ssh_options import UNATTENDED
-from ....trainyard.findings.visible import one_line
 from ....trainyard.job.run import containers
 from ....trainyard.software.installed import share_text
 from ...machine.files import files_below

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.findings.visible import one_line
+from ....trainyard.base.visible import one_line
 from ....trainyard.job.run import containers
 from ...cluster.node_identity import fingerprint
 from ...machine import as_user, commands

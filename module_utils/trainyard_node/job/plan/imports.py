@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ....trainyard.findings.findings import Finding
+from ....trainyard.base.findings import Finding
 from ....trainyard.job.plan.imports import finding, imported
 from ...machine import as_user
 from ...machine.as_user import JobError

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.base.findings import Finding
 from ....trainyard.cluster.ssh_options import CONNECT_TIMEOUT_S
-from ....trainyard.findings.findings import Finding
 from ....trainyard.job.plan import busy_devices
 from ...cluster.ssh_logins import reach
 from ...machine import as_user, open_folders, users

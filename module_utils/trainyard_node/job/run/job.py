@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.findings.shapes import as_time
+from ....trainyard.base.shapes import as_time
 from ....trainyard.job.plan import busy_devices
 from ....trainyard.job.record import job_ids
 from ....trainyard.job.run.logs.failures import exit_text

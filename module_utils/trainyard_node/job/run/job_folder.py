@@ -27,8 +27,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.findings import state_format
-from ....trainyard.findings.shapes import Shape, misfit, named
+from ....trainyard.base import state_format
+from ....trainyard.base.shapes import Shape, misfit, named
 from ....trainyard.job.record.folder_layout import common_dir
 from ....trainyard.job.record.secrets import Forms, forms, mask, mask_text
 from ....trainyard.job.run.lead import leader

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.findings.shapes import TIME, misfit
+from ....trainyard.base.shapes import TIME, misfit
 from ....trainyard.job.run.logs.progress import clock
 from ....trainyard.slurm import allocation, slurm_state
 from ...machine import as_user

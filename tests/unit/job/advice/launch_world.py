@@ -7,7 +7,7 @@ import os
 import pwd
 import sys
 
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard_controller.job import planning
 from ansible.module_utils.trainyard_node.job.plan import preflight
 from ansible.module_utils.trainyard_node.job.run.evidence import health_gate

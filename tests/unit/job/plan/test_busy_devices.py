@@ -5,7 +5,7 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Finding, UnusableError
+from ansible.module_utils.trainyard.base.findings import Finding, UnusableError
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
 from ansible.module_utils.trainyard.job.plan import busy_devices
 from ansible.module_utils.trainyard_controller.job import planning

@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import FindingsError
-from ansible.module_utils.trainyard.findings.redaction import HIDDEN, without_secrets
+from ansible.module_utils.trainyard.base.findings import FindingsError
+from ansible.module_utils.trainyard.base.redaction import HIDDEN, without_secrets
 from ansible.module_utils.trainyard.report import debug_archive as contents
 from ansible.module_utils.trainyard.report.debug_archive import Archive, Excerpt, json_text, log_text
 from ansible.module_utils.trainyard_controller.job import debug_archive

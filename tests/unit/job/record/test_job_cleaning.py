@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import FindingsError
+from ansible.module_utils.trainyard.base.findings import FindingsError
 from ansible.module_utils.trainyard.job.record.cleaning import DAY_S, Folder, choose, of_schedulers
 from ansible.module_utils.trainyard.job.record.job_runs import SavedRun, may_go
 from ansible.module_utils.trainyard.job.record.job_runs import describe as describe_runs

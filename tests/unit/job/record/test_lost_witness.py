@@ -1,7 +1,7 @@
 """A witness that no longer reports: in the head's state, the progress line, the summary and the report."""
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run.decide.attempt_watch import JOIN_S
 from ansible.module_utils.trainyard.job.run.decide.head_state import cluster_state

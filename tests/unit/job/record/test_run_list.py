@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard.report import run_list
 from ansible.module_utils.trainyard_controller.job import run_list as runs_of_controller
 from ansible_run import run_ansible

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.decide import daemons
 from ansible.module_utils.trainyard.job.run.wire import messages
 from ansible.module_utils.trainyard_node.job.run.ranks import daemons as node_daemons

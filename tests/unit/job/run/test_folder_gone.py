@@ -5,7 +5,7 @@ import shutil
 import signal
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.logs import failure_kinds
 from ansible.module_utils.trainyard.job.run.logs import failures as failure
 from ansible.module_utils.trainyard.job.run.wire import answers

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run.decide.fewer_nodes import Fewer, world_sizes
 from ansible.module_utils.trainyard.job.run.decide.head_state import HELD_S, HeadState, cluster_state

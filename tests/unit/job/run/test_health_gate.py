@@ -6,7 +6,7 @@ import pwd
 import subprocess
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.cluster.node_identity import read_node

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.adhoc import inventory_options
-from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard.base.adhoc import inventory_options
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard.inputs.job_file import from_here
 from ansible.module_utils.trainyard.job.run.interrupted import NOT_STARTED, Phase, commands, react
 from ansible.module_utils.trainyard_controller.job import run_choice as known_runs

@@ -7,7 +7,7 @@ import struct
 import zipfile
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.record.secrets import forms
 from ansible.module_utils.trainyard.job.run.logs.progress import DEFAULT_PATTERN

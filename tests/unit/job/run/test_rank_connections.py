@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.measure import rank_connections
 from ansible.module_utils.trainyard.job.run.wire.answers import MONITOR
 from ansible.module_utils.trainyard.report import job_text

@@ -6,7 +6,7 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.decide.orders import Inform
 from ansible.module_utils.trainyard.job.run.lead.take_over import come_back
 from ansible.module_utils.trainyard.job.run.wire import answers

@@ -7,7 +7,7 @@ import sys
 import uuid
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.file import launcher_programs
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run.decide.head_state import cluster_state

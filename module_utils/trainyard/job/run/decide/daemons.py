@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....findings.shapes import NOTHING, Exact, Few, Shape, Text, Whole
+from ....base.shapes import NOTHING, Exact, Few, Shape, Text, Whole
 from .restarts import WHOLE
 
 # Requests in one report, and upper bounds in characters: of a command, and of what a daemon said.

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ....findings.shapes import Message
+from ....base.shapes import Message
 from ..logs import progress
 from ..logs.failures import failure_text
 from .daemons import Daemons

@@ -8,9 +8,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ....cluster.sharing import FOLDERS, MAX_FOLDERS
-from ....findings.received import FINDING, as_own
-from ....findings.shapes import (  # fmt: skip
+from ....base.received import FINDING, as_own
+from ....base.shapes import (
     DURATION,
     MAYBE_INT,
     MAYBE_NUMBER,
@@ -31,7 +30,8 @@ from ....findings.shapes import (  # fmt: skip
     Whole,
     misfit,
 )
-from ....findings.visible import one_line
+from ....base.visible import one_line
+from ....cluster.sharing import FOLDERS, MAX_FOLDERS
 from ....software.pip_progress import INSTALLING
 from ..logs.failure_kinds import EXIT
 from ..logs.stacks import MAX_RANKS, rank_shape

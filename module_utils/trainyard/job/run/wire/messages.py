@@ -28,7 +28,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from ....findings.shapes import (  # fmt: skip
+from ....base.shapes import (
     DURATION,
     MAYBE_DURATION,
     MAYBE_INT,

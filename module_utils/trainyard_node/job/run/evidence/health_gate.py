@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .....trainyard.findings.findings import Finding
+from .....trainyard.base.findings import Finding
 from .....trainyard.hardware import node_health, port_counters
 from .....trainyard.hardware.accelerators import no_accelerators
 from .....trainyard.hardware.interfaces import network_of, port_name

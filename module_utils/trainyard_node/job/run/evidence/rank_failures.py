@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .....trainyard.findings.shapes import TIME, Message, misfit
+from .....trainyard.base.shapes import TIME, Message, misfit
 from .....trainyard.job.record.secrets import Forms, mask_text
 from .....trainyard.job.run.logs import causes, failures
 from .....trainyard.job.run.wire import messages

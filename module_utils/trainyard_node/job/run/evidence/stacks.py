@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from .....trainyard.findings.shapes import misfit
+from .....trainyard.base.shapes import misfit
 from .....trainyard.job.run.logs import flight_recorder, stacks
 from ....machine import mounts
 from ....machine.json_files import read_object

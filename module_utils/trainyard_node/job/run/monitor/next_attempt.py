@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .....trainyard.findings.shapes import Message
+from .....trainyard.base.shapes import Message
 from .....trainyard.job.run.decide.restarts import WHOLE, Attempts
 from ....machine.json_files import open_regular, write_json, write_text
 from ..ranks.rank_exits import Exit, read_attempts, turn

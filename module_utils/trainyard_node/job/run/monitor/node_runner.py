@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .....trainyard.findings.shapes import Message
+from .....trainyard.base.shapes import Message
 from .....trainyard.job.record import prometheus
 from .....trainyard.job.record.secrets import forms
 from .....trainyard.job.run.decide.node_reports import NEWS

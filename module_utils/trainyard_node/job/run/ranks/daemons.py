@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .....trainyard.findings.visible import one_line
+from .....trainyard.base.visible import one_line
 from .....trainyard.job.run.decide.daemons import MAX_COMMAND, MAX_DAEMONS, MAX_NUMBER, MAX_SAID, unanswered
 from .....trainyard.job.run.decide.restarts import WHOLE, Attempts
 from ....machine.json_files import end_of, open_regular

@@ -1,6 +1,6 @@
 """All files of the project that a program needs, found by their imports."""
 
-from ansible.module_utils.trainyard.findings.own_imports import files_of
+from ansible.module_utils.trainyard.base.own_imports import files_of
 
 FILES = {
     "a/__init__.py": "",

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.checks import PHASES, STATES, Check, outcomes, worst
+from ansible.module_utils.trainyard.base.checks import PHASES, STATES, Check, outcomes, worst
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.adhoc import ansible, inventory_options, playbook
+from ansible.module_utils.trainyard.base.adhoc import ansible, inventory_options, playbook
 from ansible.module_utils.trainyard.inputs import nothing_to_do
 from ansible.module_utils.trainyard.job.record import cleaning
 from ansible.module_utils.trainyard.report import job_text

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings, warnings, and the result of a task that findings stop."""
 
-from ansible.module_utils.trainyard.findings.findings import Finding, FindingsError, Warned, failure, faults
+from ansible.module_utils.trainyard.base.findings import Finding, FindingsError, Warned, failure, faults
 
 FINDING = Finding("compiler", "none", "one", "install it", host="n1")
 

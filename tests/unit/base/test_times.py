@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.base import shapes
+from ansible.module_utils.trainyard.base.shapes import DURATION, MAX_TIME, TIME, as_time, misfit
 from ansible.module_utils.trainyard.bundle import use
 from ansible.module_utils.trainyard.cluster import ssh_mesh
-from ansible.module_utils.trainyard.findings import shapes
-from ansible.module_utils.trainyard.findings.shapes import DURATION, MAX_TIME, TIME, as_time, misfit
 from ansible.module_utils.trainyard.job.file import mindspore_tls
 from ansible.module_utils.trainyard.job.record import excluded_hosts, run_record
 from ansible.module_utils.trainyard.job.run.lead.succession import copy_shape

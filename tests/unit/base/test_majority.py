@@ -1,6 +1,6 @@
 """The usual value of several hosts."""
 
-from ansible.module_utils.trainyard.findings.majority import usual
+from ansible.module_utils.trainyard.base.majority import usual
 
 
 def test_the_most_common_value_counts_and_of_several_the_first_or_by_ties():
