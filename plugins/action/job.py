@@ -179,8 +179,9 @@ class ActionModule(Steps):
             # The head is queried for lines and for the job at the same time, so lines need their own connections.
             lines = watching.Lines(plan, logs, asking(self.fan_out()))
         if live:
-            page = LivePage(plan, folder, asking(nodes))
-            show(f"  page        {page.path}")
+            live_page = LivePage(plan, folder, asking(nodes))
+            page = live_page.write
+            show(f"  page        {live_page.path}")
 
         def watched(fan_out: FanOut) -> watching.Watched:
             if "engine" in plan:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..base.findings import Finding, Warned
-from .rank_table import Device, Server, Table, build, loads, merge, repair, validate
+from .rank_table import Device, Server, Table, build, merge, repair, validate
+from .rank_table_view import loads
 
 
 def parse(content: bytes) -> tuple[object, list[Finding]]:

@@ -25,6 +25,19 @@ def as_error(problem: Finding) -> Finding:
     return Finding(**problem.as_dict())
 
 
+def loads(text: str) -> tuple[object, list[Finding]]:
+    """Return the table in a text, for validate(), or None and why the text is not JSON."""
+    try:
+        return json.loads(text), []
+    except json.JSONDecodeError as error:
+        where, found = f"line {error.lineno}, column {error.colno}", error.msg
+    except RecursionError:
+        where, found = "file", "nested too deeply"
+    except ValueError as error:  # a number of thousands of digits
+        where, found = "file", str(error)
+    return None, [Finding("json", found, "JSON text", WRITE_ANEW, host=where)]
+
+
 def shown(value: object) -> str:
     """Return a value as JSON, shortened; a number in a string has no quotes."""
     value = value if number(value) is None else number(value)

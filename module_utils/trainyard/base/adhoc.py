@@ -39,6 +39,11 @@ def shell(hosts: Sequence[str], inventory: str, line: str, *, become: bool = Fal
     return ansible(hosts, inventory, "ansible.builtin.shell", line, become=become)
 
 
+def from_here(path: str, here: str) -> str:
+    """Return a path relative to the folder `here` where it is inside, otherwise as it is."""
+    return path.removeprefix(here.rstrip("/") + "/")
+
+
 def inventory_options(sources: Iterable[str]) -> str:
     """Write inventories as options: `-i inventories/mine`."""
     return " ".join(f"-i {shlex.quote(source)}" for source in sources)

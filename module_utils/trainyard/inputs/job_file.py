@@ -15,11 +15,6 @@ from ..job.file.variables import VARIABLES, reader
 from .input_variables import Place
 
 
-def from_here(path: str, here: str) -> str:
-    """Return a path relative to the folder `here` where it is inside, otherwise as it is."""
-    return path.removeprefix(here.rstrip("/") + "/")
-
-
 def similar(path: str, files: Iterable[str]) -> str:
     """Return the file whose name resembles that of a path, or ""."""
     names = {PurePosixPath(name).stem: name for name in files}

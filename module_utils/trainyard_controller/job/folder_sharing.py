@@ -16,7 +16,7 @@ from ...trainyard.cluster.sharing import writers
 from ...trainyard.job.plan import shared_folders
 from ...trainyard.job.plan.plan import JobPlan
 from ...trainyard.job.record.job_runs import USER
-from ...trainyard.job.schedulers.records import Plan
+from ...trainyard.job.schedulers import Plan
 from .schedulers.scheduler_clients import Answer, Ask
 
 Answers = Mapping[str, Answer]

@@ -15,11 +15,12 @@ from typing import Any
 from ...trainyard.base.findings import Finding
 from ...trainyard.cluster.hosts import Entry
 from ...trainyard.cluster.hosts_file import rewrite_hosts
-from ..machine.clock import clock_problem
 from ..machine.packages import missing_packages
 from ..machine.tree import Tree
 
 _TIMEOUT_S = 30.0
+_CLOCK_S = 20.0
+_CLOCK = {"LoadState": "loaded", "ActiveState": "active", "UnitFileState": "enabled"}
 _ULIMIT = "ulimit -H -l && ulimit -H -n"
 
 
@@ -89,6 +90,22 @@ def hosts_differ(entries: Iterable[Mapping[str, Any]], block: str, left_out: Seq
     except (OSError, ValueError):
         return True
     return after != before or bool(conflicts)
+
+
+def clock_problem(tree: Tree, units: Sequence[str]) -> str:
+    """Return why the first of `units` that the node has does not keep the clock, or ""."""
+    for unit in units:
+        shown = tree.command(unit, ["systemctl", "show", "--property", ",".join(_CLOCK), unit], _CLOCK_S)
+        state = dict(line.split("=", 1) for line in (shown.output if shown else "").splitlines() if "=" in line)
+        if state.get("LoadState") == "not-found":
+            continue
+        wrong = [f"{name}={state.get(name, '')}" for name, value in _CLOCK.items() if state.get(name) != value]
+        if wrong:
+            return f"{unit} has {', '.join(wrong)}"
+        argv = ["timedatectl", "show", "--property", "NTPSynchronized", "--value"]
+        synchronised = tree.command("timedatectl", argv, _CLOCK_S)
+        return "" if synchronised and synchronised.output.strip() == "yes" else "the clock is not synchronised"
+    return f"there is no {' or '.join(units)}"
 
 
 def baseline(

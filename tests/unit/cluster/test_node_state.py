@@ -13,9 +13,8 @@ import ssh_user_key
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.software import files
 from ansible.module_utils.trainyard_node.agent import answer
-from ansible.module_utils.trainyard_node.cluster.hosts import baseline
+from ansible.module_utils.trainyard_node.cluster.hosts import baseline, clock_problem
 from ansible.module_utils.trainyard_node.cluster.ssh_keys import marked_lines
-from ansible.module_utils.trainyard_node.machine.clock import clock_problem
 from ansible.module_utils.trainyard_node.machine.files import read_files
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
 from ansible.module_utils.trainyard_node.machine.tree import Tree

@@ -379,6 +379,7 @@ def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | N
         interface, address = select_interface(interfaces, job.network, member.address, alone=alone)
     except SelectionError as error:
         return None, [*findings, error.finding.on(member.host)]
+    bound = binding.applies(job.binding, job.launcher, job.image is not None)
     node = Node(
         host=member.host,
         node_rank=0,
@@ -399,7 +400,7 @@ def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | N
         mpi=facts.get("mpi") or {},
         npu=facts.get("npu") or {},
         image=facts.get("image") or {} if job.image else {},
-        cores=binding.cores(facts.get("numa") or (), devices, rank_count) if binding.applies(job) else "",
+        cores=binding.cores(facts.get("numa") or (), devices, rank_count) if bound else "",
     )
     return node, findings
 

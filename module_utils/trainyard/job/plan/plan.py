@@ -16,7 +16,7 @@ from typing import Any
 from ...base.findings import Finding, Warned, counted, faults, render
 from ...nvidia import local_collective
 from ..file import image_settings, secret_values
-from ..file.job import NODE_OPTIONS, Job, options
+from ..file.job import SHARED_KEYS, SILENT_AFTER_S, Job, options
 from ..file.job_command import leaves_source, module_of, scripts
 from ..launchers import LAUNCHERS
 from ..launchers.mindspore import build_findings
@@ -33,8 +33,6 @@ from .nested_launchers import one_copy_text
 from .preflight import crowded, environment_findings, own_scripts
 from .spares import Spare
 
-# A node without a report for so long is given up; a healthy one reports every second.
-SILENT_AFTER_S = 15
 # Upper bound for the lines of a file that are shown; a hostfile of a large cluster has thousands.
 MAX_FILE_LINES = 20
 # The headline above the warnings of a plan.
@@ -206,18 +204,11 @@ class JobPlan:
         return {"program_path": common["PATH"], "entry": entry}
 
 
-# Keys of plan.json that each node plan has; its `files` are sent once for all nodes.
-SHARED = (
-    *("job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "world_size"),
-    *NODE_OPTIONS,
-)
-
-
 def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the node plan of each host, for its monitor and processes, from a plan as in plan.json."""
     head, nodes, spares_there = plan["head"], plan["nodes"], plan.get("spares", ())
     shared = {
-        **{name: plan[name] for name in SHARED},
+        **{name: plan[name] for name in SHARED_KEYS},
         **fewer_nodes.of_plan(plan),
         "head_host": head["host"],
         "head_address": head["address"],

@@ -12,12 +12,11 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from ...base.findings import Finding, counted
 from ..file.job import Job, options
 from ..plan import imports
-from ..plan.plan import JobPlan
 
 
 @dataclass(frozen=True)
@@ -146,9 +145,6 @@ class SubmittedPlan:
             lines += [f"  file {name}", *(f"  | {line}" for line in _shown(content))]
         return "\n".join(lines)
 
-
-# A planned job.
-Plan = Union[JobPlan, SubmittedPlan]
 
 # Packed data in a file is not for reading: whole lines, and values of a manifest.
 _PACKED = re.compile(r"[A-Za-z0-9+/]{60,}={0,2}")

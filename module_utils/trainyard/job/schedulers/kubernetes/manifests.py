@@ -14,7 +14,7 @@ from typing import Any
 
 from ....base.findings import Finding
 from ....slurm.allocation import POD_PORT, UNFIT
-from ...plan.plan import SILENT_AFTER_S
+from ...file.job import SILENT_AFTER_S
 from .pods import (
     ARCHIVE,
     LABEL,
