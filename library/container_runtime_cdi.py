@@ -47,7 +47,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.machine.owned_file import replace
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.container_toolkit import GenerateError, generate, read_state
+from ansible.module_utils.trainyard_node.nvidia.cdi_specification import GenerateError, generate, read_state
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ state:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.software.containers import read_state
+from ansible.module_utils.trainyard_node.software.container_setup import read_state
 
 
 def main() -> None:

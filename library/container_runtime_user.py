@@ -57,7 +57,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.machine import as_user
 from ansible.module_utils.trainyard_node.machine.owned_file import difference
 from ansible.module_utils.trainyard_node.machine.private import PrivateError
-from ansible.module_utils.trainyard_node.software.containers import make_storage, read_user_files, write_user_files
+from ansible.module_utils.trainyard_node.software.container_setup import make_storage, read_user_files, write_user_files
 
 
 def main() -> None:

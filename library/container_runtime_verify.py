@@ -54,7 +54,7 @@ probe:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.software.containers import probe
+from ansible.module_utils.trainyard_node.software.container_setup import probe
 
 
 def main() -> None:

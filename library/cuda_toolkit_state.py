@@ -50,7 +50,7 @@ state:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
+from ansible.module_utils.trainyard_node.nvidia.cuda_toolkits import read_cuda
 
 
 def main() -> None:

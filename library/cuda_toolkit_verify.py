@@ -87,7 +87,7 @@ findings:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.nvidia.cuda_verify import check_program, expected_gpus
-from ansible.module_utils.trainyard_node.nvidia.cuda_verify import verify
+from ansible.module_utils.trainyard_node.nvidia.cuda_test_program import verify
 
 
 def main() -> None:

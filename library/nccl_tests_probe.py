@@ -50,8 +50,8 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.cluster.ssh_logins import as_user
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.nccl_tests import gpu_nodes, probe_program, run_program
-from ansible.module_utils.trainyard_node.software.builds import read_place
+from ansible.module_utils.trainyard_node.nvidia.nccl_tests_probe import gpu_nodes, probe_program, run_program
+from ansible.module_utils.trainyard_node.software.build_prefix import read_place
 
 
 def main() -> None:

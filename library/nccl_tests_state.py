@@ -61,8 +61,8 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.nvidia.nccl_tests import PARTS
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.nccl_tests import read_part
-from ansible.module_utils.trainyard_node.software.builds import read_place
+from ansible.module_utils.trainyard_node.nvidia.nccl_tests_probe import read_part
+from ansible.module_utils.trainyard_node.software.build_prefix import read_place
 
 
 def main() -> None:

@@ -90,7 +90,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.software.apt import Source
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.driver_apt import Request, missing, resolve, undo
-from ansible.module_utils.trainyard_node.software.apt import AptError
+from ansible.module_utils.trainyard_node.software.apt_calls import AptError
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ driver:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
+from ansible.module_utils.trainyard_node.nvidia.driver_state import read_driver
 
 
 def main() -> None:

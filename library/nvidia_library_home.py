@@ -74,14 +74,14 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.nvidia.library import LIBRARIES
-from ansible.module_utils.trainyard_node.nvidia.library import (
+from ansible.module_utils.trainyard_node.nvidia.library_files import (
     files_of_packages,
     files_of_prefix,
     kind_of,
     links_in,
     make_home,
 )
-from ansible.module_utils.trainyard_node.software.builds import read_record
+from ansible.module_utils.trainyard_node.software.build_prefix import read_record
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ state:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.nvidia.library import read_library
+from ansible.module_utils.trainyard_node.nvidia.library_files import read_library
 
 
 def main() -> None:

@@ -118,7 +118,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.software import installed
 from ansible.module_utils.trainyard.software.apt import Change, Source, check_transaction, plan, read_transaction
-from ansible.module_utils.trainyard_node.software import apt
+from ansible.module_utils.trainyard_node.software import apt_calls
 
 SOURCE_FILE = "/etc/apt/sources.list.d/trainyard-nvidia.sources"
 
@@ -131,31 +131,33 @@ class Work:
         self.given = given
         network = given["provider"] == "network_repo"
         self.source = Source(given["uri"] if network else "", tuple(given["origins"]))
-        self.keeping = apt.Keeping(
+        self.keeping = apt_calls.Keeping(
             f"{given['state_dir']}/packages/{given['owner']}.json",
             f"/etc/apt/preferences.d/trainyard-{given['owner'].replace('_', '-')}",
             f"Written by trainyard for the role {given['owner']}.",
         )
         self.record = self.keeping.read()
-        self.installed = apt.read_installed()
+        self.installed = apt_calls.read_installed()
         self.findings: list[Finding] = []
         self.simulation: list[Change] = []
         lists = self._plan()
         if (self.plan.install or self.plan.findings) and given["refresh"]:
             # With lists of nothing else, what the packages depend on cannot be found.
             others = [name for name in lists if name.endswith(" Packages")]
-            only = network and any(not apt.has_source(self.source, {name: lists[name]}) for name in others)
-            fault = apt.refresh(SOURCE_FILE, self.source, only)
+            only = network and any(not apt_calls.has_source(self.source, {name: lists[name]}) for name in others)
+            fault = apt_calls.refresh(SOURCE_FILE, self.source, only)
             if fault:
                 self.findings = [fault]
                 return
             lists = self._plan()
-        self.pending = not apt.has_source(self.source, lists) and not given["refresh"] and bool(self.plan.findings)
+        self.pending = (
+            not apt_calls.has_source(self.source, lists) and not given["refresh"] and bool(self.plan.findings)
+        )
         if self.pending:
             return
         self.findings = list(self.plan.findings)
         if self.plan.arguments and not self.findings:
-            status, output = apt.simulate(self.plan, given["recommends"])
+            status, output = apt_calls.simulate(self.plan, given["recommends"])
             checked = check_transaction(self.plan, status, output, self.installed, self.record, given["may_remove"])
             self.findings = list(checked)
             self.simulation = read_transaction(output)
@@ -164,7 +166,7 @@ class Work:
 
     def _plan(self) -> dict[str, dict[str, str]]:
         given = self.given
-        offers, lists = apt.read_offers([package["name"] for package in given["packages"]])
+        offers, lists = apt_calls.read_offers([package["name"] for package in given["packages"]])
         self.plan = plan(given["packages"], offers, self.installed, self.record, self.source, given["remove_unwanted"])
         return lists
 
@@ -214,10 +216,10 @@ def main() -> None:
                 msg=" ".join(f"{finding.check}: {finding.found}; {finding.action}." for finding in findings)
             )
         files = {} if findings or work.pending else work.files()
-        changed = bool(work.actions() or apt.differing(files)) and not findings
+        changed = bool(work.actions() or apt_calls.differing(files)) and not findings
         if changed and not module.check_mode:
-            output = apt.apply(work.plan, module.params["recommends"], files)
-    except apt.AptError as error:
+            output = apt_calls.apply(work.plan, module.params["recommends"], files)
+    except apt_calls.AptError as error:
         module.fail_json(msg=f"{module.params['host']}: {error}")
     module.exit_json(
         changed=changed,

@@ -102,7 +102,7 @@ from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.software import apt_sources, openpgp
 from ansible.module_utils.trainyard.software.apt import Source
 from ansible.module_utils.trainyard.software.words import WordError
-from ansible.module_utils.trainyard_node.software import apt
+from ansible.module_utils.trainyard_node.software import apt_calls
 from ansible.module_utils.urls import fetch_url
 
 PURPOSE = "Written by trainyard, role nvidia_repository."
@@ -118,18 +118,18 @@ def bring_key(module: AnsibleModule) -> tuple[bytes, list[Finding]]:
     pinned = [openpgp.normal(fingerprint) for fingerprint in given["fingerprints"]]
     if given["key"]:
         data = base64.b64decode(given["key"])
-        return data, apt.check_key(data, pinned, "the given key")
+        return data, apt_calls.check_key(data, pinned, "the given key")
     for path in KEYS:
-        data = apt.read_bytes(path) or b""
-        if data and not apt.check_key(data, pinned, path):
+        data = apt_calls.read_bytes(path) or b""
+        if data and not apt_calls.check_key(data, pinned, path):
             return data, []
-    response, info = fetch_url(module, given["key_url"], timeout=apt.FETCH_TIMEOUT)
+    response, info = fetch_url(module, given["key_url"], timeout=apt_calls.FETCH_TIMEOUT)
     if response is None or info["status"] not in (200, -1):
         expected, action = "the key of the repository", "correct nvidia_repository_key_url, or start the mirror"
         found = f"{given['key_url']}: {info['msg']}"
         return b"", [Finding("key of the repository", found, expected, action)]
     data = response.read()
-    return data, apt.check_key(data, pinned, given["key_url"])
+    return data, apt_calls.check_key(data, pinned, given["key_url"])
 
 
 def network_files(uri: str, label: str, key: bytes) -> dict[str, bytes | None]:
@@ -145,7 +145,7 @@ def network_files(uri: str, label: str, key: bytes) -> dict[str, bytes | None]:
 
 def second_source(uri: str, label: str) -> list[Finding]:
     """Find another source of the same packages: apt would refuse it, or mix the two."""
-    found = apt.other_sources(uri, label, NETWORK)
+    found = apt_calls.other_sources(uri, label, NETWORK)
     if not found:
         return []
     action = "remove the other (apt-get purge cuda-keyring, or the file), or the provider here"
@@ -155,7 +155,7 @@ def second_source(uri: str, label: str) -> list[Finding]:
 def try_network(uri: str, label: str, files: dict[str, bytes | None]) -> list[Finding]:
     """Find what is wrong with NVIDIA's repository before apt knows it."""
     key_path = next(path for path in KEYS if files[path])
-    findings, release = apt.try_source((files[NETWORK] or b"").decode(), files[key_path], key_path, uri)
+    findings, release = apt_calls.try_source((files[NETWORK] or b"").decode(), files[key_path], key_path, uri)
     if not findings and release.get("label") != label:
         found = f"{uri} has the label {release.get('label', '')!r}"
         action = "correct nvidia_repository_url, or nvidia_repository_label for a mirror with a label of its own"
@@ -166,7 +166,7 @@ def try_network(uri: str, label: str, files: dict[str, bytes | None]) -> list[Fi
 def distro_files(given: dict[str, Any]) -> dict[str, bytes | None]:
     """Return the file of the distribution's components, none where all are configured."""
     text = apt_sources.component_sources(
-        apt.targets(), given["codename"], given["components"], given["origins"], DISTRO, PURPOSE
+        apt_calls.targets(), given["codename"], given["components"], given["origins"], DISTRO, PURPOSE
     )
     return {DISTRO: text.encode() if text else None}
 
@@ -180,38 +180,38 @@ def required_files(module: AnsibleModule) -> tuple[dict[str, bytes | None], list
     if not network:
         files = distro_files(given)
         text = files[DISTRO]
-        if module.check_mode and text and apt.differing(files):
+        if module.check_mode and text and apt_calls.differing(files):
             where = "components " + ", ".join(given["components"]) + " of this node's mirrors"
-            return files, apt.try_source(text.decode(), None, DISTRO, where)[0]
+            return files, apt_calls.try_source(text.decode(), None, DISTRO, where)[0]
         return files, []
     findings = second_source(given["uri"], given["label"])
     key, faults = bring_key(module)
     if findings or faults:
         return {}, findings + faults
     files = network_files(given["uri"], given["label"], key)
-    if module.check_mode and apt.differing(files):
+    if module.check_mode and apt_calls.differing(files):
         findings = try_network(given["uri"], given["label"], files)
     return files, findings
 
 
 def change(module: AnsibleModule, files: dict[str, bytes | None]) -> None:
     """Write the files and fetch the lists; when that fails, have the files as before."""
-    before = {path: apt.read_bytes(path) for path in files}
-    apt.place(files)
+    before = {path: apt_calls.read_bytes(path) for path in files}
+    apt_calls.place(files)
     try:
         # apt reads none of its sources while two of them contradict each other.
-        apt.targets()
-    except apt.AptError:
-        apt.place(before)
+        apt_calls.targets()
+    except apt_calls.AptError:
+        apt_calls.place(before)
         raise
     if module.params["state"] == "absent":
         return
     network = module.params["provider"] == "network_repo"
     source = Source(module.params["uri"] if network else "", tuple(module.params["origins"]))
     if network or files[DISTRO]:
-        fault = apt.refresh(NETWORK if network else DISTRO, source, only=True)
+        fault = apt_calls.refresh(NETWORK if network else DISTRO, source, only=True)
         if fault:
-            apt.place(before)
+            apt_calls.place(before)
             module.fail_json(msg=f"{fault.found}. {fault.action.capitalize()}. Nothing was changed.")
 
 
@@ -236,12 +236,12 @@ def main() -> None:
     try:
         files, findings = required_files(module)
         findings = [replace(finding, host=module.params["host"]) for finding in findings]
-        differing = apt.differing(files)
+        differing = apt_calls.differing(files)
         if findings and not module.check_mode:
             module.fail_json(msg=" ".join(f"{finding.found}; {finding.action}." for finding in findings))
         if differing and not findings and not module.check_mode:
             change(module, files)
-    except (apt.AptError, WordError) as error:
+    except (apt_calls.AptError, WordError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=bool(differing), files=differing, findings=[finding.as_dict() for finding in findings])
 

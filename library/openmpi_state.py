@@ -91,8 +91,8 @@ from ansible.module_utils.trainyard.cluster.session_environment import rewrite
 from ansible.module_utils.trainyard_node.machine.files import read_files
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.software.builds import read_place
-from ansible.module_utils.trainyard_node.software.openmpi import read_mpi, read_mpi_of
+from ansible.module_utils.trainyard_node.software.build_prefix import read_place
+from ansible.module_utils.trainyard_node.software.installed_openmpi import read_mpi, read_mpi_of
 
 HEADERS = {"cuda": "include/cuda.h", "ucx": "include/ucp/api/ucp.h"}
 FOLDERS = {"cuda": ["/usr/local/cuda", "/usr"], "ucx": ["/opt/ucx", "/usr/local", "/usr"]}

@@ -332,28 +332,28 @@ def verify(*, tree: str, address: str, **options: Any) -> Answer:
 
 def storage(**arguments: Any) -> Answer:
     """Return how fast folders are written and read here: `paths`, and who shares them: `folders` (storage.measure)."""
-    from .verify.storage import measure
+    from .verify.folder_speed import measure
 
     return measure(**arguments)
 
 
 def listen(**arguments: Any) -> Answer:
     """Listen on the job network for others to `connect`: `endpoint` (reach.Peer), and what ends it."""
-    from .verify import reach
+    from .verify import peer_connections
 
-    return reach.listen(**arguments)
+    return peer_connections.listen(**arguments)
 
 
 def connect(*, host: str, peers: list[dict[str, Any]], token: str, timeout_s: float, names: bool) -> Answer:
     """Connect to the listeners of `peers`, of which this node is one (reach.connect)."""
-    from .verify import reach
+    from .verify import peer_connections
 
-    return reach.connect(host, peers, token, timeout_s, names)
+    return peer_connections.connect(host, peers, token, timeout_s, names)
 
 
 def unlisten(*, pid: int, start_time: int | None) -> Answer:
     """End a listener; return whether it had `lived` until now."""
-    from .verify.reach import stop_listener
+    from .verify.peer_connections import stop_listener
 
     return {"lived": stop_listener(pid, start_time)}
 
@@ -375,9 +375,9 @@ def in_use(*, state_dir: str, services: list[str]) -> Answer:
 
 def baseline(**arguments: Any) -> Answer:
     """Return what this node lacks of what all nodes have in common, or that it has all (hosts.baseline)."""
-    from .cluster import hosts
+    from .cluster import baseline_check
 
-    return hosts.baseline(**arguments)
+    return baseline_check.baseline(**arguments)
 
 
 def ssh_keys(**arguments: Any) -> Answer:
@@ -410,7 +410,7 @@ def pytorch_offer(**arguments: Any) -> Answer:
 
 def progress(**arguments: Any) -> Answer:
     """Return the `progress` of an installation, a build or a download (task_progress.of_task); null where none runs."""
-    from .software.task_progress import of_task
+    from .software.program_progress import of_task
 
     return {"progress": of_task(**arguments)}
 

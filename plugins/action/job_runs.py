@@ -16,7 +16,7 @@ from ansible.module_utils.trainyard.job.plan import spares
 from ansible.module_utils.trainyard.job.run.logs.stacks import lines, rank_count
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import DOCUMENTED, Steps
 from ansible.module_utils.trainyard_controller.job import cleaning, run_choice
-from ansible.module_utils.trainyard_controller.job.run_list import Inventory, compare_jobs, list_runs
+from ansible.module_utils.trainyard_controller.job.run_overview import Inventory, compare_jobs, list_runs
 from ansible.module_utils.trainyard_controller.job.schedulers.scheduler_clients import asked_of
 from ansible.module_utils.trainyard_controller.runs import run_folder
 from ansible.module_utils.trainyard_controller.runs.inventory_options import inventory_given

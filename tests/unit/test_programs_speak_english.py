@@ -25,7 +25,7 @@ OTHERS = {
     # A command of mpirun's own, as ssh would run it.
     "trainyard_node/job/run/ranks/daemons.py": {"_start": "base_env"},
     "trainyard_node/job/run/job.py": {"_start_monitor": "our monitor"},
-    "trainyard_node/nvidia/cuda_verify.py": {"_run": "as_user"},
+    "trainyard_node/nvidia/cuda_test_program.py": {"_run": "as_user"},
     "openmpi_verify.py": {"start": "as_user"},
 }
 

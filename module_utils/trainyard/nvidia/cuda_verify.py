@@ -77,7 +77,7 @@ def check_program(
 ) -> tuple[dict[str, str], list[Finding]]:
     """Return the states `build` and `run` of a node with a `detail`, and what somebody has to do about it.
 
-    `program` is the result of the node (trainyard_node/nvidia/cuda_verify.py).
+    `program` is the result of the node (trainyard_node/nvidia/cuda_test_program.py).
     """
     found = {"build": program["build"], "run": "unknown", "detail": program["detail"]}
     gpus, expected, action = expected_gpus(declared, on_the_bus), "", ""

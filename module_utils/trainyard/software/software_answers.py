@@ -30,7 +30,7 @@ def host_name(value: Any) -> None:
         raise ValueError(value)
 
 
-# Where something is built or copied to (trainyard_node/software/builds.py).
+# Where something is built or copied to (trainyard_node/software/build_prefix.py).
 PLACE = {
     "host": OWN,
     "platform": Text(200),

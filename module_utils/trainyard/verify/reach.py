@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..base.adhoc import playbook, shell
 from ..base.checks import Check
 from ..base.findings import counted, grouped, some_of
-from ..cluster.ssh_logins import partners
+from ..cluster.ssh_peers import partners
 from .reach_names import check_addresses, check_names
 from .reporting_hosts import NOBODY, answers, by_reason, check_answers
 

@@ -28,7 +28,7 @@ from ...trainyard.base.findings import Finding, UnusableError
 from ...trainyard.base.visible import one_line
 from ...trainyard.bundle import contents, sbom, site_lock
 from ...trainyard.bundle.contents import Item
-from ...trainyard.bundle.files import commit
+from ...trainyard.bundle.locked_files import commit
 from ...trainyard.bundle.systems import named
 from ...trainyard.software.image_forms import ARCHIVE, REGISTRY
 from ...trainyard.software.installed import share_text

@@ -24,7 +24,7 @@ from ...trainyard.software import apt, apt_sources, openpgp
 from ...trainyard.software.requirements import without_password
 from ...trainyard.software.words import WordError, source_word
 from ...trainyard_node.machine import commands
-from ...trainyard_node.software.apt import check_key
+from ...trainyard_node.software.apt_calls import check_key
 from . import logins
 
 # Bounds of one call of apt and of one answer, in seconds, of a key's file, in bytes, and of an error, in characters.

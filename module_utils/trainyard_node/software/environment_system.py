@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...trainyard.base.findings import Finding
 from ..machine.install_lock import HOST
-from .builds import system
+from .build_prefix import system
 
 if TYPE_CHECKING:
     from .python_environment import Interpreter, State

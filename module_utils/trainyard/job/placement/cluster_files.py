@@ -19,7 +19,7 @@ from ...base.findings import Finding, counted, faults
 from ...cluster.hosts import can_name_a_node
 from ...cluster.unreachable import no_answers
 from ...hardware.interfaces import SelectionError, select_interface
-from ...software.files import taken
+from ...software.file_differences import taken
 from ..file.values import parse_devices
 from . import job_rank_table
 from .hostfile import FLAVORS, MpiHost

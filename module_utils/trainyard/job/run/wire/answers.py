@@ -178,7 +178,7 @@ SLURM = {
     "folder_writable": bool,
 }
 _COUNT, _RATE = Whole(1 << 62), (Number(1e-9, 1e18, "a rate: bytes or files a second"), NOTHING)
-# The measurements of a folder (trainyard_node/verify/storage.py).
+# The measurements of a folder (trainyard_node/verify/folder_speed.py).
 PLACE = {
     **dict.fromkeys(("kind", "user", "problem", "state", "step"), str),
     **dict.fromkeys(("size", "free", "inodes", "free_inodes", "bytes"), _COUNT),

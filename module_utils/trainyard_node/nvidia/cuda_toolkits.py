@@ -16,8 +16,8 @@ from ...trainyard.hardware import accelerators
 from ...trainyard.nvidia import cuda
 from ...trainyard.nvidia.nvidia_hardware import read_os
 from ..machine.tree import Tree
-from ..software.builds import RECORD, free_bytes
-from ..software.openmpi import read_mpi
+from ..software.build_prefix import RECORD, free_bytes
+from ..software.installed_openmpi import read_mpi
 
 _ANSWER_SECONDS = 20
 _NUMBERED = re.compile(r"cuda-(?P<version>\d+\.\d+(?:\.\d+)?)$")

@@ -9,8 +9,8 @@ from typing import Any
 from ...trainyard.ascend import ascend_software
 from ...trainyard.base.shapes import misfit
 from ...trainyard.base.state_format import loads
-from ..hardware.accelerators import read_accelerators
-from ..hardware.npu import install_path, read_npu
+from ..hardware.device_discovery import read_accelerators
+from ..hardware.npu_discovery import install_path, read_npu
 from ..machine.tree import Tree
 
 _TOOL_SECONDS = 20

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.software import oneflow
+from ansible.module_utils.trainyard.software import oneflow_releases
 
 SUM = 64 * "0"
 WHEEL = {"wheel_url": "https://x/y.whl", "wheel_sha256": SUM}
@@ -21,7 +21,7 @@ WHEEL = {"wheel_url": "https://x/y.whl", "wheel_sha256": SUM}
     ],
 )
 def test_a_possible_request_has_no_finding(settings):
-    assert list(oneflow.input_findings(oneflow.Settings(**settings))) == []
+    assert list(oneflow_releases.input_findings(oneflow_releases.Settings(**settings))) == []
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_a_possible_request_has_no_finding(settings):
     ],
 )
 def test_an_impossible_request_names_the_possible_ones(settings, found, named):
-    [finding] = oneflow.input_findings(oneflow.Settings(**settings))
+    [finding] = oneflow_releases.input_findings(oneflow_releases.Settings(**settings))
     assert found in finding.found and named in finding.expected
 
 
 def test_all_findings_come_at_once():
-    settings = oneflow.Settings("0.9.0", packages=["numpy==2.0.2", "protobuf==4.25.0"], wheel_sha256=SUM)
-    assert len(list(oneflow.input_findings(settings))) == 3
+    settings = oneflow_releases.Settings("0.9.0", packages=["numpy==2.0.2", "protobuf==4.25.0"], wheel_sha256=SUM)
+    assert len(list(oneflow_releases.input_findings(settings))) == 3
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,19 @@ def test_all_findings_come_at_once():
     ],
 )
 def test_the_packages_of_a_release(version, pins):
-    planned = oneflow.plan(oneflow.Settings(version))
+    planned = oneflow_releases.plan(oneflow_releases.Settings(version))
     assert (planned["pins"], planned["python_min"], planned["python_max"]) == (pins, "3.8", "3.10")
 
 
 def test_an_unknown_release_uses_the_given_pythons_and_wheel():
-    planned = oneflow.plan(oneflow.Settings("0.9.1", python_min="3.8", python_max="3.11", **WHEEL))
+    planned = oneflow_releases.plan(oneflow_releases.Settings("0.9.1", python_min="3.8", python_max="3.11", **WHEEL))
     assert planned["wheels"] == {"oneflow": f"https://x/y.whl#sha256={SUM}"}
     assert (planned["pins"], planned["python_max"]) == (["oneflow==0.9.1"], "3.11")
 
 
 def test_the_readme_lists_the_catalog():
     readme = (Path(__file__).parents[3] / "roles/oneflow/README.md").read_text()
-    for name, release in oneflow.RELEASES.items():
+    for name, release in oneflow_releases.RELEASES.items():
         (row,) = (line for line in readme.splitlines() if line.startswith(f"| {name} |"))
         assert ("index" in row) == release.in_index and f"{release.pythons[1]} |" in row
         assert "the same" in row or all(build in row for build in release.builds)

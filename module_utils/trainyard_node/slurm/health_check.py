@@ -21,10 +21,10 @@ from typing import Any
 from ...trainyard.base.state_format import loads
 from ...trainyard.hardware.node_health import best_ports
 from ...trainyard.slurm.health import HUNG, Decision, Found, Node, check_node, decide, read_node, recall
-from ..hardware.accelerators import read_accelerators
-from ..hardware.device_health import read_devices
-from ..hardware.interfaces import read_networks
-from ..hardware.npu import read_npu
+from ..hardware.device_discovery import read_accelerators
+from ..hardware.health_readings import read_devices
+from ..hardware.network_discovery import read_networks
+from ..hardware.npu_discovery import read_npu
 from ..machine.programs import english
 from ..machine.tree import Outcome, Tree
 

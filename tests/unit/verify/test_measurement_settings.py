@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.trainyard.verify.settings import RULES, findings, size
+from ansible.module_utils.trainyard.verify.measurement_settings import RULES, findings, size
 
 WRONG = {
     "benchmark_collective": "gather",

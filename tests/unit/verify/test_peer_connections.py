@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table
-from ansible.module_utils.trainyard_node.verify import reach as node_reach
-from ansible.module_utils.trainyard_node.verify.reach import (
+from ansible.module_utils.trainyard_node.verify import peer_connections
+from ansible.module_utils.trainyard_node.verify.peer_connections import (
     DATA,
     RENDEZVOUS,
     Peer,
@@ -183,7 +183,7 @@ def test_names_lead_to_their_node_or_are_failures(monkeypatch):
             raise socket.gaierror(-2, "Name or service not known")
         return [(socket.AF_INET, type, 6, "", (address, 0)) for address in known[name]]
 
-    monkeypatch.setattr(node_reach.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(peer_connections.socket, "getaddrinfo", resolve)
     peers = [Peer(f"n{number}", f"10.0.0.{number}", {}, f"n{number}", [f"10.0.0.{number}"]) for number in range(1, 5)]
     resolved, wrong = wrong_names(peers)
     assert resolved == 4

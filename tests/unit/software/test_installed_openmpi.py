@@ -7,8 +7,8 @@ import pytest
 from ansible.module_utils.trainyard.software.openmpi import open_mpi_version
 from ansible.module_utils.trainyard_node.cluster.node_identity import fingerprint, read_node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.software import openmpi
-from ansible.module_utils.trainyard_node.software.openmpi import read_mpi, read_mpi_of
+from ansible.module_utils.trainyard_node.software import installed_openmpi
+from ansible.module_utils.trainyard_node.software.installed_openmpi import read_mpi, read_mpi_of
 
 # Captured: `mpirun --version` of Debian 12 and Debian 13.
 OPEN_MPI_4 = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
@@ -80,7 +80,7 @@ def test_another_or_a_broken_mpi_is_none(machine, output, status):
 
 def test_beside_another_mpi_debians_second_name_counts(monkeypatch):
     """Real programs in a folder, and no Open MPI of this machine."""
-    monkeypatch.setattr(openmpi, "_FOLDERS", ())
+    monkeypatch.setattr(installed_openmpi, "_FOLDERS", ())
     monkeypatch.setenv("PATH", "")
     # Not below pytest's own folder, which only its user enters: root has them run by nobody.
     with tempfile.TemporaryDirectory(dir="/tmp") as prefix:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...trainyard.nvidia.library import DRIVER, LIBRARIES, Library, cuda_text, nccl_built_with, remarks
 from ..machine import commands, programs
-from ..software.builds import RECORD, read_record
+from ..software.build_prefix import RECORD, read_record
 
 # Time limit for loading a library and asking its version, in seconds.
 _LOAD_TIMEOUT = 60

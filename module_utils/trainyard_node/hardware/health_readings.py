@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The health of this machine's devices in one read: GPUs, NPUs, RDMA ports, network interfaces.
 
-Three processes where there are NVIDIA GPUs (nvidia-smi) and one that reads the kernel log; what npu.py says where
-there are Ascend devices; none elsewhere. Nothing is changed.
+Three processes where there are NVIDIA GPUs (nvidia-smi) and one that reads the kernel log; what npu_discovery.py says
+where there are Ascend devices; none elsewhere. Nothing is changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MindSpore's catalog: which combinations exist, and which release supports what."""
 
 import pytest
-from ansible.module_utils.trainyard.software import mindspore
+from ansible.module_utils.trainyard.software import mindspore_releases
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,16 @@ from ansible.module_utils.trainyard.software import mindspore
     ],
 )
 def test_features_by_release_and_device(version, device, feature, supported):
-    assert mindspore.supports(version, device, feature) == supported
+    assert mindspore_releases.supports(version, device, feature) == supported
 
 
-@pytest.mark.parametrize("feature", mindspore.FEATURES)
-@pytest.mark.parametrize("device", mindspore.DEVICES)
+@pytest.mark.parametrize("feature", mindspore_releases.FEATURES)
+@pytest.mark.parametrize("device", mindspore_releases.DEVICES)
 def test_a_newer_release_counts_as_the_last_known_one(device, feature):
-    last = list(mindspore.RELEASES)[-1]
-    assert mindspore.supports("9.99.0", device, feature) == mindspore.supports(f"{last}.0", device, feature)
+    last = list(mindspore_releases.RELEASES)[-1]
+    assert mindspore_releases.supports("9.99.0", device, feature) == mindspore_releases.supports(
+        f"{last}.0", device, feature
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,18 +47,18 @@ def test_a_newer_release_counts_as_the_last_known_one(device, feature):
     ],
 )
 def test_an_unsupported_feature_is_explained(request_, reason):
-    assert reason in mindspore.why_not(*request_)
+    assert reason in mindspore_releases.why_not(*request_)
 
 
 @pytest.mark.parametrize(("version", "minor"), [("2.10.0", "2.10"), ("2.1.0", "2.1"), ("2.7.1.post1", "2.7")])
 def test_minor_releases_are_numbers_not_text(version, minor):
-    assert mindspore.minor(version) == minor
+    assert mindspore_releases.minor(version) == minor
 
 
 @pytest.mark.parametrize("text", ["", "latest", "2", "v2"])
 def test_a_text_without_a_version_is_quoted(text):
-    with pytest.raises(mindspore.UnknownVersion, match=f"'{text}' is no version"):
-        mindspore.minor(text)
+    with pytest.raises(mindspore_releases.UnknownVersion, match=f"'{text}' is no version"):
+        mindspore_releases.minor(text)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_a_text_without_a_version_is_quoted(text):
     ],
 )
 def test_distributions_and_their_pythons(version, device, name, pythons):
-    assert (mindspore.distribution(version, device), mindspore.pythons(version)) == (name, pythons)
+    assert (mindspore_releases.distribution(version, device), mindspore_releases.pythons(version)) == (name, pythons)
 
 
 SUM = 64 * "0"
@@ -101,7 +103,7 @@ NUMPY = "Numpy == 2.0.2; python_version < '3.10'"
     ],
 )
 def test_a_possible_combination_has_no_finding(settings):
-    assert list(mindspore.input_findings(mindspore.Settings(**settings))) == []
+    assert list(mindspore_releases.input_findings(mindspore_releases.Settings(**settings))) == []
 
 
 @pytest.mark.parametrize(
@@ -131,23 +133,23 @@ def test_a_possible_combination_has_no_finding(settings):
     ],
 )
 def test_an_impossible_combination_names_the_possible_ones(settings, found, named):
-    [finding] = mindspore.input_findings(mindspore.Settings(**settings))
+    [finding] = mindspore_releases.input_findings(mindspore_releases.Settings(**settings))
     assert found in finding.found and named in finding.expected
 
 
 def test_all_findings_come_at_once():
-    settings = mindspore.Settings("2.2.14", "gpu", "12.0", packages=["numpy==2.0.2"])
-    assert len(list(mindspore.input_findings(settings))) == 3
+    settings = mindspore_releases.Settings("2.2.14", "gpu", "12.0", packages=["numpy==2.0.2"])
+    assert len(list(mindspore_releases.input_findings(settings))) == 3
 
 
 def test_a_cpu_build_comes_from_the_index():
-    planned = mindspore.plan(mindspore.Settings("2.10.0"))
+    planned = mindspore_releases.plan(mindspore_releases.Settings("2.10.0"))
     assert (planned["pins"], planned["wheels"], planned["python_max"]) == (["mindspore==2.10.0"], {}, "3.12")
     assert (planned["verify_environment"], planned["driver"]) == ({"DEVICE_TARGET": "CPU"}, "")
 
 
 def test_a_gpu_build_comes_from_its_wheel_and_needs_a_driver():
-    planned = mindspore.plan(mindspore.Settings("1.10.1", "gpu", "11.1", python_max="3.8", **WHEEL))
+    planned = mindspore_releases.plan(mindspore_releases.Settings("1.10.1", "gpu", "11.1", python_max="3.8", **WHEEL))
     assert planned["pins"] == ["mindspore-gpu==1.10.1"]
     assert planned["wheels"] == {"mindspore-gpu": f"https://x/y.whl#sha256={SUM}"}
     assert (planned["python_min"], planned["python_max"]) == ("3.7", "3.8")
