@@ -21,7 +21,7 @@ from ansible.module_utils.trainyard_controller.job.schedulers.scheduler_clients 
 from ansible.module_utils.trainyard_controller.runs import run_folder
 from ansible.module_utils.trainyard_controller.runs.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.runs.saved_state import read_plan
-from ansible.module_utils.trainyard_node.job.run.evidence.stacks import SAMPLES
+from ansible.module_utils.trainyard_node.job.run.evidence.stack_samples import SAMPLES
 
 
 class ActionModule(Steps):

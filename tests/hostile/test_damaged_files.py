@@ -29,7 +29,7 @@ from ansible.module_utils.trainyard_controller.runs import excluded_record, run_
 from ansible.module_utils.trainyard_controller.verify import measurements, report_compare
 from ansible.module_utils.trainyard_node.job.record.event_sender import of_job
 from ansible.module_utils.trainyard_node.job.record.secrets import forget_secrets
-from ansible.module_utils.trainyard_node.job.run import job, job_folder
+from ansible.module_utils.trainyard_node.job.run import job_folder, job_life
 from ansible.module_utils.trainyard_node.job.run.ranks import container, folders, process_table, rank_exits
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from ansible.module_utils.trainyard_node.machine.tree import Tree
@@ -330,7 +330,7 @@ def of_job_folder(path):
         lambda found: container.remove_of_process(found, "rank0"),
         lambda found: job_folder.read_logs(found, 1000),
         lambda found: of_job(found, plan, lambda *_: None),
-        lambda found: job.list_folders(found.parent),
+        lambda found: job_life.list_folders(found.parent),
         forget_secrets,
     ):
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.software import apt as rules
-from ansible.module_utils.trainyard_node.job.run.evidence import stacks
+from ansible.module_utils.trainyard_node.job.run.evidence import stack_samples
 from ansible.module_utils.trainyard_node.machine import as_user, private
 from ansible.module_utils.trainyard_node.machine.private import (
     PrivateError,
@@ -100,12 +100,12 @@ def test_a_folder_of_a_user_is_up_to_that_user_and_no_other(place):
 
 def test_a_tool_of_an_environment_that_another_user_has_is_not_run(place):
     """Root's monitor would run what the training user put there; the training user's own runs its own."""
-    tool = place.state / "venv" / "bin" / stacks.TOOL
+    tool = place.state / "venv" / "bin" / stack_samples.TOOL
     place.does(os.makedirs, tool.parent, 0o755)
     place.writes(tool, "#!/bin/sh\n")
     place.does(tool.chmod, 0o755)
-    assert as_user.run(place.owner, stacks.of_environments, str(place.state)) == str(tool)
-    assert stacks.of_environments(str(place.state)) == (str(tool) if os.geteuid() else None)
+    assert as_user.run(place.owner, stack_samples.of_environments, str(place.state)) == str(tool)
+    assert stack_samples.of_environments(str(place.state)) == (str(tool) if os.geteuid() else None)
 
 
 def test_a_file_of_the_right_content_that_another_user_owns_is_not_run(tmp_path, another_user):

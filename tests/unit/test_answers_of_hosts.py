@@ -26,7 +26,7 @@ READS = {
     "playbooks/verify_role.yml": "hostvars['localhost']['__verify_asked']",
 }
 # Python that reads the variables of other hosts: connections, requests of a role, and the one function for answers.
-READERS = {"action_plugin.py", "fan_out.py", "filters.py", "site_locking.py", "debug_files.py"}
+READERS = {"action_plugin.py", "fan_out.py", "filters.py", "site_locking.py", "debug_archive.py"}
 
 
 def texts(value):

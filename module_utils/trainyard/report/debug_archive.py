@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from ..base.findings import counted
 from ..base.redaction import HIDDEN, is_secret_name, safe, without_secrets
-from ..job.record.secrets import MIN_LENGTH, Forms, forms, mask_text
+from ..job.record.masking import MIN_LENGTH, Forms, forms, mask_text
 
 # Bytes of a log that are shown at its begin and at its end, and of any other file at both together.
 LOG_BEGIN, LOG_END, MAX_FILE = 64 << 10, 192 << 10, 4 << 20

@@ -22,7 +22,7 @@ from ...trainyard.base.findings import Finding, FindingsError, UnusableError
 from ...trainyard.base.state_format import DamagedError
 from ...trainyard.cluster.unreachable import reason
 from ...trainyard.job.plan import spares
-from ...trainyard.job.record.secrets import Forms
+from ...trainyard.job.record.masking import Forms
 from ...trainyard.report import debug_archive
 from ...trainyard.report.debug_archive import Archive, Excerpt
 from ...trainyard_node.machine.json_files import open_regular

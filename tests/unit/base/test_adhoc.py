@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.base.adhoc import ansible, inventory_options, playbook
 from ansible.module_utils.trainyard.inputs import nothing_to_do
-from ansible.module_utils.trainyard.job.record import cleaning
+from ansible.module_utils.trainyard.job.record import removable_jobs
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard.verify import drift, reach, software, stragglers
 from ansible.module_utils.trainyard.verify.drift_clocks import check_clocks
@@ -144,7 +144,7 @@ def commands(inventory):
     )  # fmt: skip
     texts = [text for check in checks for text in (check.command, check.action)]
     texts += [row["command"] for row in report["commands"]] + [report["first"]["action"]]
-    _, findings = cleaning.choose({"n1": [FOLDER]}, "train-1", None, inventory=inventory)
+    _, findings = removable_jobs.choose({"n1": [FOLDER]}, "train-1", None, inventory=inventory)
     texts += [finding.action for finding in findings]
     texts.append(job_text.explain(SUMMARY, "runs/train-1", "/jobs/train-1", [], inventory=inventory))
     texts.append(FILTERS["printed_command"]("playbooks/collective_check.yml", inventory, {"check_framework": "mpi"}))
@@ -152,7 +152,7 @@ def commands(inventory):
     return [found for text in texts for found in pattern.findall(text)]
 
 
-FOLDER = cleaning.Folder("train-1", "/jobs/train-1", 5.0, running=True)
+FOLDER = removable_jobs.Folder("train-1", "/jobs/train-1", 5.0, running=True)
 SUMMARY = {
     "job_id": "train-1", "state": "failed", "elapsed_s": 1.0, "world_size": 1, "finished": 1.0, "max_restarts": 0,
     "nodes": [{"host": "n1", "state": "running", "why": ""}],

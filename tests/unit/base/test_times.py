@@ -22,7 +22,7 @@ from ansible.module_utils.trainyard.report import junit, text
 from ansible.module_utils.trainyard_controller.cluster import tls_authority
 from ansible.module_utils.trainyard_node.job.run.evidence import checkpoint_poll, log_tail
 from ansible.module_utils.trainyard_node.job.run.ranks import rank_exits
-from ansible.module_utils.trainyard_node.job.schedulers import slurm
+from ansible.module_utils.trainyard_node.job.schedulers import slurm_job
 from ansible.module_utils.trainyard_node.machine import install_lock
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -175,7 +175,7 @@ def test_a_time_of_a_cluster_that_was_never_set_is_none(stamp):
     ("1795291200", 1795291200), ("0", None), ("Unknown", None), ("9" * 20, None), ("9" * 5000, None), ("\u0661", None),
 ])  # fmt: skip
 def test_times_of_slurm(text, time):
-    assert slurm._seconds(text) == time
+    assert slurm_job._seconds(text) == time
 
 
 def test_the_time_left_is_not_known_where_a_rank_prints_any_number_of_steps():

@@ -20,7 +20,7 @@ from ansible.module_utils.trainyard_controller.job.reporting import report
 from ansible.module_utils.trainyard_controller.nodes import cached_facts
 from ansible.module_utils.trainyard_controller.runs import excluded_record, run_folder, saved_state
 from ansible.module_utils.trainyard_node.job.record.secrets import forget_secrets
-from ansible.module_utils.trainyard_node.job.run import folder_removal, job, job_folder
+from ansible.module_utils.trainyard_node.job.run import folder_removal, job_folder, job_life
 from ansible.module_utils.trainyard_node.job.run.ranks import folders
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from job_samples import node_facts
@@ -66,7 +66,7 @@ def test_a_job_that_nobody_recorded_is_explained(run_dir, job_dir):
     assert found.summary["state"] == "failed"
     assert "rank 1 on n2 failed first: exit code 7" in found.text
     assert json.loads((run_dir / "summary.json").read_text())["format"] == 1
-    assert [each["job_id"] for each in job.list_folders(job_dir.parent)] == ["fails-1"]
+    assert [each["job_id"] for each in job_life.list_folders(job_dir.parent)] == ["fails-1"]
 
 
 def test_secrets_of_a_job_go(job_dir):

@@ -235,9 +235,9 @@ def test_a_data_set_is_fetched_and_placed_once(target):
 
 
 PUT = """
-from ansible.module_utils.trainyard_node.software import builds
+from ansible.module_utils.trainyard_node.software import build_prefix
 new, prefix = map(Path, sys.argv[1:])
-print(json.dumps(builds.put(new, prefix)))
+print(json.dumps(build_prefix.put(new, prefix)))
 """
 
 

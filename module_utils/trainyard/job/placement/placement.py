@@ -84,7 +84,7 @@ class Node:
     npu: Mapping[str, Any] = field(default_factory=dict)
     # For a spare that replaces a node: the node's address, which the rank table contains.
     known_as: str = ""
-    # The fact `image` (images.py): how this node runs the job's image, and what is in it; empty without one.
+    # The fact `image` (plan/images.py): how this node runs the job's image, and what is in it; empty without one.
     image: Mapping[str, Any] = field(default_factory=dict)
     # The names of all interfaces with an address, and the CUDA toolkit that the role installed, or "".
     interfaces: tuple[str, ...] = ()

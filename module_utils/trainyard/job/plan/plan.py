@@ -25,9 +25,9 @@ from ..placement.job_rank_table import device_set_findings
 from ..placement.placement import Member, Node, Placement, candidates, common_environment, hosts_file, place
 from ..placement.process import File, Process, host_port
 from ..record import folder_layout
-from ..run import containers
-from ..run.decide import fewer_nodes
-from . import images, imports, shared_folders, spares, witness
+from ..run import container_command
+from ..run.decide import remaining_nodes
+from . import images, script_imports, sharing_findings, spares, witness
 from .fewer_nodes import as_first
 from .nested_launchers import one_copy_text
 from .preflight import crowded, environment_findings, own_scripts
@@ -197,9 +197,9 @@ class JobPlan:
         `environment` has the variables that decide where modules are found.
         """
         common = common_environment(self.job, self.placement, node)
-        environment = imports.settings(common)
-        known = imports.is_known(environment, self.job.secret_env)
-        name = imports.script(self.job.command) if known else ""
+        environment = script_imports.settings(common)
+        known = script_imports.is_known(environment, self.job.secret_env)
+        name = script_imports.script(self.job.command) if known else ""
         entry = {"script": name, "imports": list(imported), "environment": environment}
         return {"program_path": common["PATH"], "entry": entry}
 
@@ -209,7 +209,7 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     head, nodes, spares_there = plan["head"], plan["nodes"], plan.get("spares", ())
     shared = {
         **{name: plan[name] for name in SHARED_KEYS},
-        **fewer_nodes.of_plan(plan),
+        **remaining_nodes.of_plan(plan),
         "head_host": head["host"],
         "head_address": head["address"],
         "port": head["port"],
@@ -318,7 +318,7 @@ def describe(plan: Mapping[str, Any]) -> str:
         *([f"  command     {one_copy_text(plan['one_copy'])}"] if plan.get("one_copy") else []),
         f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
         f"  folder      {folder_layout.common_dir(plan['job_dir'])} on every node",
-        *(f"  shared      {line}" for line in shared_folders.lines(plan.get("folders", ()))),
+        *(f"  shared      {line}" for line in sharing_findings.lines(plan.get("folders", ()))),
         "  environment of every process",
         *(f"    {key}={value}" for key, value in sorted(shared.items())),
         *(f"    {key}=(secret)" for key in plan["secret_env"]),
@@ -351,7 +351,7 @@ def _whole(plan: Mapping[str, Any], node: Mapping[str, Any], process: Mapping[st
         return list(process["argv"])
     names = {**process["env"], **dict.fromkeys(plan["secret_env"], "")}
     folder = f"{folder_layout.common_dir(plan['job_dir'])}/{folder_layout.SOURCE}"
-    return containers.command(node["container"], plan["job_id"], process["name"], process["argv"], names, folder)
+    return container_command.command(node["container"], plan["job_id"], process["name"], process["argv"], names, folder)
 
 
 def warnings_text(plan: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...base.findings import Finding, FindingsError, UnusableError, counted, host_list
 from ...base.shapes import MAYBE_INT, TIME, Each, Shape
-from .cleaning import DAY_S, Folder, by_job
+from .removable_jobs import DAY_S, Folder, by_job
 from .run_record import FINAL
 
 Data = Mapping[str, Any]

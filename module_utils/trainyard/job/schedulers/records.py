@@ -16,7 +16,7 @@ from typing import Any
 
 from ...base.findings import Finding, counted
 from ..file.job import Job, options
-from ..plan import imports
+from ..plan import script_imports
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Source:
 
     def imported(self, command: Sequence[str]) -> list[str]:
         """Return the imports of a command's script, if it is in the folder."""
-        return imports.of_script(command, self.files or (), self.text)
+        return script_imports.of_script(command, self.files or (), self.text)
 
     def mode(self, name: str) -> int:
         """Return the permissions of a file of the folder; 0 if it does not exist or cannot be read."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.base.visible import one_line
-from ....trainyard.job.record.secrets import mask_text
+from ....trainyard.job.record.masking import mask_text
 from ....trainyard.job.run.wire.answers import MAX_JOURNAL
 from ...machine import as_user, commands
 from . import job_folder

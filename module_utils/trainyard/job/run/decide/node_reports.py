@@ -11,7 +11,7 @@ from typing import Any
 from ....base.shapes import Message
 from ..logs import progress
 from ..logs.failures import failure_text
-from .daemons import Daemons
+from .daemon_requests import Daemons
 from .orders import Now
 from .restarts import WHOLE, Restarts
 

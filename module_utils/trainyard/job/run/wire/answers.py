@@ -83,7 +83,7 @@ _PORT = Whole(65535)
 _RDMA = [{"device": str, "port": int, "active": bool, "link_layer": MAYBE_TEXT}]
 _INTERFACES = [{"name": str, "up": bool, "state": str, "kind": str, "addresses": [address]}]
 _PROBLEM = dict.fromkeys(("check", "found", "expected", "action"), str)
-# How a node runs the image of a job, and what is in it (trainyard_node/job/plan/images.py).
+# How a node runs the image of a job, and what is in it (trainyard_node/job/plan/image_inspection.py).
 IMAGE = {
     "runtimes": Each(dict.fromkeys(("program", "version"), str)),
     **dict.fromkeys(("runtime", "user", "id", "image", "path", "python", "python_version"), str),

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from .....trainyard.base.shapes import Message
-from .....trainyard.job.record.secrets import Forms, mask
+from .....trainyard.job.record.masking import Forms, mask
 from .....trainyard.job.run.logs import hang, progress
 from .....trainyard.job.run.logs.progress_reader import Reader
 from .....trainyard.job.run.measure import checkpoints, goodput

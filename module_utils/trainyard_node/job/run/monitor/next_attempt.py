@@ -45,7 +45,7 @@ class NextAttempt:
         self.fresh: set[str] = set()
         # The addresses of spares that have taken a place, by the addresses that they replaced (moved_addresses.py).
         self.moved: Mapping[str, str] = {}
-        # The places that nobody has (fewer_nodes.py).
+        # The places that nobody has (remaining_nodes.py).
         self._absent: Sequence[int] = ()
         # The ranks of this node; None where they never change.
         self.ranks: list[int] | None = None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ....trainyard.base.findings import Finding
-from ....trainyard.job.plan.imports import finding, imported
+from ....trainyard.job.plan.script_imports import finding, imported
 from ...machine import as_user
 from ...machine.as_user import JobError
 from .module_search import LACKS

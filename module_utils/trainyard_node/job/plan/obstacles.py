@@ -23,7 +23,7 @@ from ...machine.as_user import JobError
 from ...machine.tree import open_file
 from ..run.evidence import device_holders, port_holder
 from ..run.ranks import folders
-from . import imports, tickets
+from . import import_check, tickets
 
 NodePlan = dict[str, Any]
 BUSY = busy_devices.CHECK
@@ -164,7 +164,7 @@ def ssh_findings(node_plan: NodePlan, user: str) -> list[Finding]:
 
 def path_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     """Find that the training user, the Python environment, the data or the program of the job is missing."""
-    # In an image, its own Python, programs and scripts count (images.py).
+    # In an image, its own Python, programs and scripts count (image_inspection.py).
     in_image = "container" in node_plan
     venv, problems = node_plan["venv"], []
     if venv and not in_image and not Path(venv, "bin", "python").exists():
@@ -193,11 +193,11 @@ def _search_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     python = shutil.which(node_plan["program"], path=node_plan["program_path"])
     if python and module:
         run[python] = [*run.get(python, ()), module]
-    missing = imports.missing(node_plan, user, run)
+    missing = import_check.missing(node_plan, user, run)
     return [
         *(starter_findings(node_plan, starter) if starter in missing.run.get(of_starter, ()) else ()),
         *_program_findings(node_plan, python, module if module in missing.run.get(python or "", ()) else ""),
-        *imports.findings(node_plan, missing.imports),
+        *import_check.findings(node_plan, missing.imports),
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.run.logs import stacks as rules
-from ansible.module_utils.trainyard_node.job.run.evidence import stacks
+from ansible.module_utils.trainyard_node.job.run.evidence import stack_samples
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from job_cluster import Cluster, wait_for
 
@@ -73,13 +73,13 @@ def begun(job):
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """Give py-spy more time than on nodes, as it may share this machine with other tests."""
-    monkeypatch.setattr(stacks, "DUMP_S", 20.0)
-    monkeypatch.setattr(stacks, "LIMIT_S", 300.0)
+    monkeypatch.setattr(stack_samples, "DUMP_S", 20.0)
+    monkeypatch.setattr(stack_samples, "LIMIT_S", 300.0)
 
 
 def taken(node):
     """Return the records of a node's ranks, taken without its monitor."""
-    return stacks.take(node.dir, node.spec, apart_s=0.05)
+    return stack_samples.take(node.dir, node.spec, apart_s=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
         pid = {"pid": launcher.pid, "start_time": process_table.start_time(launcher.pid)}
         (tmp_path / "pids.json").write_text(json.dumps({"agent": pid}))
         node_plan = {"job_id": "under-msrun", "processes": [{"name": "agent", "ranks": [0]}]}
-        found = stacks.of_job(tmp_path, node_plan)
+        found = stack_samples.of_job(tmp_path, node_plan)
         assert [(rank.rank, rank.pid) for rank in found] == [(0, worker.pid)]
 
 
@@ -135,11 +135,11 @@ def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
     ],
 )
 def test_the_device_is_the_one_that_the_rank_sees(env, device):
-    assert stacks.device(env) == device
+    assert stack_samples.device(env) == device
 
 
 def test_without_py_spy_state_and_place_in_the_kernel_are_reported(job, monkeypatch):
-    monkeypatch.setattr(stacks, "TOOL", "no-such-tool")
+    monkeypatch.setattr(stack_samples, "TOOL", "no-such-tool")
     (record,) = [each for each in taken(job.nodes[1])[0] if each["rank"] == 3]
     assert record["frames"] == []
     assert record["state"] == "S"
@@ -152,7 +152,7 @@ def bare_rank(tmp_path):
     tools = tmp_path / "venvs" / "verify" / "bin"
     tools.mkdir(parents=True)
     (tmp_path / "venvs" / "cuda").mkdir()
-    shutil.copy(shutil.which(stacks.TOOL), tools)
+    shutil.copy(shutil.which(stack_samples.TOOL), tools)
     python = tmp_path / "python"
     python.symlink_to(Path(sys.executable).resolve())
     code = "import sys\ndef wait():\n    print('up', flush=True)\n    sys.stdin.read()\nwait()"
@@ -160,13 +160,15 @@ def bare_rank(tmp_path):
     with subprocess.Popen([python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as rank:
         try:
             rank.stdout.readline()
-            yield tools / stacks.TOOL
+            yield tools / stack_samples.TOOL
         finally:
             rank.kill()
 
 
 def record_of_bare(tmp_path, tool):
-    (record,), _ = stacks.take(tmp_path, {"job_id": "bare", "processes": [], "venvs": str(tool.parents[2])}, looks=1)
+    (record,), _ = stack_samples.take(
+        tmp_path, {"job_id": "bare", "processes": [], "venvs": str(tool.parents[2])}, looks=1
+    )
     return record
 
 
@@ -190,7 +192,7 @@ def test_the_tool_of_any_environment_of_the_node_reads_a_rank_whose_own_has_none
 )
 def test_a_tool_that_others_could_exchange_is_not_run(bare_rank, change, trusted):
     change(bare_rank)
-    assert stacks.of_environments(str(bare_rank.parents[2])) == (str(bare_rank.resolve()) if trusted else None)
+    assert stack_samples.of_environments(str(bare_rank.parents[2])) == (str(bare_rank.resolve()) if trusted else None)
 
 
 def test_a_loop_is_reported_with_its_function_and_its_cpu(tmp_path):
@@ -209,11 +211,11 @@ def test_a_tool_that_hangs_or_prints_nonsense_is_bounded(job, tmp_path, monkeypa
         ("echo no", 20.0, "py-spy says: it printed"),
     )
     for script, limit_s, problem in (hangs, speaks):
-        monkeypatch.setattr(stacks, "DUMP_S", limit_s)
+        monkeypatch.setattr(stack_samples, "DUMP_S", limit_s)
         tool = folder / "py-spy"
         tool.write_text(f"#!/bin/sh\n{script}\n")
         tool.chmod(0o755)
-        monkeypatch.setattr(stacks, "tool", lambda *_, path=str(tool): path)
+        monkeypatch.setattr(stack_samples, "tool", lambda *_, path=str(tool): path)
         assert taken(job.nodes[1])[0][0]["problem"].startswith(problem)
 
 
@@ -221,17 +223,19 @@ def test_the_setting_that_allows_py_spy_is_named(tmp_path):
     scope = tmp_path / "sys/kernel/yama/ptrace_scope"
     scope.parent.mkdir(parents=True)
     scope.write_text("1\n")
-    said = stacks._why_not("Error: Permission Denied: Try running again with elevated permissions", str(tmp_path))
+    said = stack_samples._why_not(
+        "Error: Permission Denied: Try running again with elevated permissions", str(tmp_path)
+    )
     assert "sysctl kernel.yama.ptrace_scope=0" in said
     scope.write_text("0\n")
-    assert stacks._why_not("Error: Permission denied", str(tmp_path)) == "py-spy says: Permission denied"
+    assert stack_samples._why_not("Error: Permission denied", str(tmp_path)) == "py-spy says: Permission denied"
 
 
 def test_a_pipe_in_place_of_the_log_blocks_nothing(job):
     node = job.nodes[1]
     pipe = node.dir / "logs" / f"stacks_{node.spec['node_rank']}.log"
     os.mkfifo(pipe)
-    taker = stacks.Taker(node.dir, node.spec)
+    taker = stack_samples.Taker(node.dir, node.spec)
     told = wait_for(lambda: taker.take(7), "the ranks, though nobody reads the pipe")
     assert [record["rank"] for record in told] == [2, 3]
     # Asked again for the same order, it says the same at once; another order is another look.

@@ -24,12 +24,12 @@ from typing import Any, BinaryIO
 
 from ....trainyard.base.visible import one_line
 from ....trainyard.cluster.ssh_options import UNATTENDED
-from ....trainyard.job.run import containers
+from ....trainyard.job.run import container_command
 from ....trainyard.software.installed import share_text
 from ...machine.files import files_below
 from ...machine.json_files import end_of, read_object
 from ...software.podman import being_pulled
-from . import images
+from . import image_inspection
 
 Request = Mapping[str, Any]
 # Upper bound of a transfer, and of the end of its process after its result; pauses between two looks; bytes of a log
@@ -43,11 +43,11 @@ def bring(request: Request, fact: Mapping[str, Any], wait_s: float) -> dict[str,
     """Begin to bring the image, or go on waiting for it, for at most `wait_s`, and longer while an older one ends.
 
     Returns `done`, a `problem` as text, a `line` of the present state, and the `id` of the image once it is here.
-    `request` is that of images.py with `auth` (username, password; or None), and `source` and `identity`: the address
+    `request` is that of plan/images.py with `auth` (username, password; or None), `source` and `identity`: the address
     of a node that has the image, and its id there; "" where it comes from elsewhere. `begin` is false for a visit that
     only waits.
     """
-    place = images.note_of(request)
+    place = image_inspection.note_of(request)
     place.parent.mkdir(parents=True, exist_ok=True)
     log, result = place.with_suffix(".log"), place.with_suffix(".json")
     lock = place.with_suffix(".lock").open("ab")
@@ -65,7 +65,7 @@ def bring(request: Request, fact: Mapping[str, Any], wait_s: float) -> dict[str,
     else:
         problem = "" if runs else f"it was interrupted: {last or 'no reason is known'}"
     done = bool(ended) or not runs
-    identity = images.identify(request, fact)[0] if done and not problem else ""
+    identity = image_inspection.identify(request, fact)[0] if done and not problem else ""
     line = last if done else _with_size(last, request, place)
     return {"done": done, "problem": problem, "line": line, "id": identity}
 
@@ -165,16 +165,16 @@ def _transfer(request: Request, fact: Mapping[str, Any], log: Path) -> tuple[int
 
 def _start_once(request: Request, fact: Mapping[str, Any]) -> int:
     """Start the image for the first time, which takes long where all its files get another owner."""
-    identity, name, _ = images.identify({**request, "copied": True}, fact)
+    identity, name, _ = image_inspection.identify({**request, "copied": True}, fact)
     identity = identity or request["identity"]
-    if fact["runtime"] != "podman" or images.has_started(identity, "podman"):
+    if fact["runtime"] != "podman" or image_inspection.has_started(identity, "podman"):
         return 0
     os.write(1, b"the image starts for the first time\n")
-    outcome = images.inside({**fact, "image": name or identity}, ["true"], LIMIT_S)
+    outcome = image_inspection.inside({**fact, "image": name or identity}, ["true"], LIMIT_S)
     if outcome.status:
         os.write(1, f"{outcome.output.strip()}\n".encode())
     else:
-        images.file_of(identity, "started").touch()
+        image_inspection.file_of(identity, "started").touch()
     return outcome.status
 
 
@@ -192,7 +192,7 @@ def _no_room(request: Request, fact: Mapping[str, Any]) -> str:
 def _store(fact: Mapping[str, Any]) -> str:
     if fact["runtime"] == "podman":
         argv = [_program(fact), "info", "--format", "{{.Store.GraphRoot}}"]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, **images.settings())
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, **image_inspection.settings())
         if Path(done.stdout.strip()).is_dir():
             return str(done.stdout.strip())
     return str(Path.home())
@@ -206,18 +206,18 @@ def _run(request: Request, fact: Mapping[str, Any]) -> int:
     runtime, source = fact["runtime"], request["source"]
     if fact["present"] and request["pull"] != "always":
         return 0
-    if source and runtime in containers.NAMED:
+    if source and runtime in container_command.NAMED:
         return _copy(request, fact, source)
     reference = request["reference"]
-    if runtime in containers.NAMED:
+    if runtime in container_command.NAMED:
         return _pull(request, fact)
-    file = images.file_of(_identity(request), runtime)
+    file = image_inspection.file_of(_identity(request), runtime)
     part = file.with_suffix(f".part{os.getpid()}")
     if source:
         argv = ["scp", *UNATTENDED.split(), f"[{source}]:{file}", str(part)]
     else:
         argv = [_program(fact), "build" if request["kind"] == "archive" else "pull", str(part), reference]
-    settings = images.settings()
+    settings = image_inspection.settings()
     auth = request["auth"] or {}
     if auth and runtime == "apptainer":
         login = {"APPTAINER_DOCKER_USERNAME": auth["username"], "APPTAINER_DOCKER_PASSWORD": auth["password"]}
@@ -234,7 +234,7 @@ def _identity(request: Request) -> str:
     reference = request["reference"]
     if request["kind"] == "registry":
         return str(reference).rpartition("@")[2]
-    return images.of_archive(str(reference).partition(":")[2])
+    return image_inspection.of_archive(str(reference).partition(":")[2])
 
 
 def _pull(request: Request, fact: Mapping[str, Any]) -> int:
@@ -249,7 +249,7 @@ def _pull(request: Request, fact: Mapping[str, Any]) -> int:
             argv[2:2] = ["--authfile", f"{folder}/config.json"]
         elif folder:
             argv[1:1] = ["--config", folder]
-        return subprocess.run(argv, check=False, timeout=LIMIT_S, **images.settings()).returncode
+        return subprocess.run(argv, check=False, timeout=LIMIT_S, **image_inspection.settings()).returncode
 
 
 @contextlib.contextmanager
@@ -260,7 +260,7 @@ def _login(request: Request) -> Iterator[str]:
         return
     registry = request["reference"].partition("://")[2].partition("/")[0]
     words = base64.b64encode(f"{auth['username']}:{auth['password']}".encode()).decode()
-    folder = tempfile.mkdtemp(prefix="trainyard-login-", dir=images.file_of("x", "state").parent)
+    folder = tempfile.mkdtemp(prefix="trainyard-login-", dir=image_inspection.file_of("x", "state").parent)
     try:
         file = os.open(f"{folder}/config.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(file, "w") as config:
@@ -276,7 +276,7 @@ def _copy(request: Request, fact: Mapping[str, Any], source: str) -> int:
     form = ["--format", "oci-archive"] if fact["runtime"] == "podman" else []
     save = [fact["runtime"], "save", *form, name]
     ssh = ["ssh", *UNATTENDED.split(), source, *save]
-    settings = images.settings()
+    settings = image_inspection.settings()
     with subprocess.Popen(ssh, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, **settings) as sending:
         loading = subprocess.run([program, "load"], stdin=sending.stdout, check=False, timeout=LIMIT_S, **settings)
     return sending.returncode or loading.returncode

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.job.plan import plan as plans
-from ansible.module_utils.trainyard.job.plan import shared_folders
+from ansible.module_utils.trainyard.job.plan import sharing_findings
 from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard.report import job_page
 from ansible.module_utils.trainyard_controller.job import planning
@@ -95,7 +95,7 @@ def test_local_folders_cost_no_visit_and_stand_in_the_plan(launch):
 
 
 def test_the_page_of_a_job_has_its_folders():
-    lines = shared_folders.lines([{"variable": "job_data", "path": "/d", "hosts": "local"}])
+    lines = sharing_findings.lines([{"variable": "job_data", "path": "/d", "hosts": "local"}])
     assert job_page._launch({"folders": "\n".join(lines)}) == [("folders on the nodes", "/d (job_data): local", True)]
 
 
@@ -143,10 +143,10 @@ def test_ranks_of_daemons_that_ssh_starts_cannot_tell_parts_apart():
     mpi = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
     job = make_job(launcher="mpirun", mpi_parameters={"plm_rsh_agent": "ssh"})
     plan = make_plan(job, [member(0, mpi=mpi), member(1, mpi=mpi)])
-    asked = shared_folders.folders(plan.job, plan.placement)
+    asked = sharing_findings.folders(plan.job, plan.placement)
     there = {"kernel": True, "place": "f" * 32, "token": "", "wrote": False}
     answers = {host: {path: there for _, path in asked} for host in HOSTS[:2]}
-    (finding,) = shared_folders.judge(plan.job, plan.placement, asked, answers)[1]
+    (finding,) = sharing_findings.judge(plan.job, plan.placement, asked, answers)[1]
     assert (finding.check, finding.found) == ("trainyard_state", f"n1, n2 share {STATE}")
 
 
@@ -180,11 +180,11 @@ def test_an_answer_about_folders_has_bounds():
 def test_folders_are_those_of_the_job():
     members = [member(0), member(1)]
     plan = make_plan(make_job(launcher="direct", checkpoints="saved/*/step_*.pt", data=["/d", "/d"]), members)
-    assert shared_folders.folders(plan.job, plan.placement) == [
+    assert sharing_findings.folders(plan.job, plan.placement) == [
         ("trainyard_state", "/var/lib/trainyard/jobs"),
         ("job_venv", "/opt/trainyard/venvs/pytorch"),
         ("job_checkpoints", "/var/lib/trainyard/jobs/digits-20261120-101500/saved"),
         ("job_data", "/d"),
     ]
     many = make_plan(make_job(launcher="direct", data=[f"/d{number}" for number in range(99)]), members)
-    assert len(shared_folders.folders(many.job, many.placement)) == 32
+    assert len(sharing_findings.folders(many.job, many.placement)) == 32

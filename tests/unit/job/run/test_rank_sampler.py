@@ -5,9 +5,9 @@ import sys
 
 import pytest
 from ansible.module_utils.trainyard.job.run.wire import messages
-from ansible.module_utils.trainyard_node.job.run.evidence import slow_ranks as sampling
+from ansible.module_utils.trainyard_node.job.run.evidence import rank_sampler
 from job_cluster import wait_for
-from test_stacks_live import begun, hanging
+from test_stack_samples import begun, hanging
 
 # Activities of a process, and whether it then sleeps for another thread.
 DOES = {
@@ -38,11 +38,11 @@ def test_a_process_that_waits_for_another_thread_is_asleep(what, sleeps):
         try:
             process.stdout.readline()
             # Until it is there, it computes, and who computes may sleep for a moment.
-            wait_for(lambda: sampling.asleep(process.pid) is sleeps, f"{what} to be asleep: {sleeps}")
-            assert [sampling.asleep(process.pid) for _ in range(3)] == [sleeps] * 3
+            wait_for(lambda: rank_sampler.asleep(process.pid) is sleeps, f"{what} to be asleep: {sleeps}")
+            assert [rank_sampler.asleep(process.pid) for _ in range(3)] == [sleeps] * 3
         finally:
             process.kill()
-    assert sampling.asleep(process.pid) is None
+    assert rank_sampler.asleep(process.pid) is None
 
 
 def report_of(sampler):
@@ -59,12 +59,12 @@ def report_of(sampler):
 
 
 def test_samples_and_stacks_of_real_ranks_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(sampling, "SAMPLE_S", 0.05)
-    monkeypatch.setattr(sampling, "DUMP_S", 0.05)
-    monkeypatch.setattr(sampling, "STACKS_PERIOD_S", 0.3)
+    monkeypatch.setattr(rank_sampler, "SAMPLE_S", 0.05)
+    monkeypatch.setattr(rank_sampler, "DUMP_S", 0.05)
+    monkeypatch.setattr(rank_sampler, "STACKS_PERIOD_S", 0.3)
     with hanging(tmp_path, ["lock", "spin"]) as job:
         node = begun(job).nodes[0]
-        sampler = sampling.Sampler(node.dir, {**node.spec, "slow_ranks": True})
+        sampler = rank_sampler.Sampler(node.dir, {**node.spec, "slow_ranks": True})
         sampler.sample_stacks = True
         found = report_of(sampler)
         messages.check_from_node({"samples": {"ranks": list(found.values()), "node": []}}, "n1", 2, 0)

@@ -1,7 +1,7 @@
 """Jobs that compile extensions while they run: their detection, and the warning where a node cannot compile."""
 
 import pytest
-from ansible.module_utils.trainyard.job.plan import build_tools
+from ansible.module_utils.trainyard.job.plan import missing_build_tools
 from ansible.module_utils.trainyard.job.schedulers.records import Source
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.software.build_tools import build_tools as there
@@ -68,8 +68,10 @@ def test_triton_needs_no_ninja_and_a_job_may_bring_its_own_compiler():
 
 def test_facts_without_build_tools_give_no_warning_and_a_circle_of_imports_ends():
     job, files = make_job(), packed({"train.py": "import train, model\n", "model.py": "import train, triton"})
-    assert build_tools.warnings(job, [member(0)], files.texts(".py")) == []
-    assert [each.host for each in build_tools.warnings(job, [member(0, build_tools=[])], files.texts(".py"))] == ["n1"]
+    assert missing_build_tools.warnings(job, [member(0)], files.texts(".py")) == []
+    assert [
+        each.host for each in missing_build_tools.warnings(job, [member(0, build_tools=[])], files.texts(".py"))
+    ] == ["n1"]
 
 
 def test_source_that_is_no_archive_has_no_texts():

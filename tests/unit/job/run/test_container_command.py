@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from ansible.module_utils.trainyard.job.run import containers
+from ansible.module_utils.trainyard.job.run import container_command
 
 RECORD = {
     "program": "/usr/bin/x",
@@ -33,7 +33,7 @@ ENGINE = (
 
 def command(runtime, **changes):
     record = {**RECORD, "runtime": runtime, **changes}
-    return containers.command(record, "a", "rank0", ["python", "a b.py"], ENV, "/jobs/a/source")
+    return container_command.command(record, "a", "rank0", ["python", "a b.py"], ENV, "/jobs/a/source")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_command_of_each_program(runtime, expected):
     assert command(runtime) == shlex.split(expected)
 
 
-@pytest.mark.parametrize("runtime", containers.RUNTIMES)
+@pytest.mark.parametrize("runtime", container_command.RUNTIMES)
 def test_no_value_of_a_variable_is_an_argument(runtime):
     assert not any("secret" in word for word in command(runtime))
 
@@ -75,9 +75,9 @@ def test_apptainer_takes_the_variables_of_the_job_by_a_prefix():
         "APPTAINERENV_PATH": "/opt/venv/bin:/bin",
         "APPTAINERENV_LD_LIBRARY_PATH": "/opt/lib",
     }
-    assert containers.environment({**RECORD, "runtime": "apptainer"}, env) == {**env, **prefixed}
+    assert container_command.environment({**RECORD, "runtime": "apptainer"}, env) == {**env, **prefixed}
     for runtime in ("podman", "docker"):
-        assert containers.environment({**RECORD, "runtime": runtime}, env) == env
+        assert container_command.environment({**RECORD, "runtime": runtime}, env) == env
 
 
 def test_gpus_by_each_program():
@@ -89,8 +89,13 @@ def test_gpus_by_each_program():
 
 def test_containers_are_found_by_their_label_and_removed_by_name():
     record = {**RECORD, "runtime": "podman"}
-    assert shlex.join(containers.listing(record, "a")) == (
+    assert shlex.join(container_command.listing(record, "a")) == (
         "/usr/bin/x ps --all --filter label=trainyard.job=a --format '{{.Names}}'"
     )
-    assert shlex.join(containers.removal(record, ["one", "two"])) == "/usr/bin/x rm --force --ignore --time 0 one two"
-    assert shlex.join(containers.removal({**record, "runtime": "docker"}, ["one"])) == "/usr/bin/x rm --force one"
+    assert (
+        shlex.join(container_command.removal(record, ["one", "two"]))
+        == "/usr/bin/x rm --force --ignore --time 0 one two"
+    )
+    assert (
+        shlex.join(container_command.removal({**record, "runtime": "docker"}, ["one"])) == "/usr/bin/x rm --force one"
+    )

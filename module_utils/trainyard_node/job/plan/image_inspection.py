@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.base.visible import one_line
-from ....trainyard.job.run import containers
+from ....trainyard.job.run import container_command
 from ...cluster.node_identity import fingerprint
 from ...machine import as_user, commands
 from ...machine.tree import Outcome
@@ -94,7 +94,7 @@ def read(request: Request, venv: str, packages: Sequence[str]) -> Fact:
         "runtimes": runtimes,
         "runtime": next((name for name in request["runtimes"] if name in runtimes), ""),
         "user": f"{os.getuid()}:{os.getgid()}",
-        "files": [path for path in containers.ASCEND_FILES if Path(path).exists()],
+        "files": [path for path in container_command.ASCEND_FILES if Path(path).exists()],
         **dict.fromkeys(("id", "image", "path", "python", "python_version", "mpi", "cuda"), ""),
         **dict.fromkeys(("present", "venv"), False),
         "packages": {},
@@ -171,7 +171,7 @@ def identify(request: Request, fact: Mapping[str, Any]) -> tuple[str, str, dict[
 def _in_store(request: Request, fact: Mapping[str, Any], identity: str) -> tuple[str, str, None]:
     if not identity:
         return "", "", None
-    if fact["runtime"] in containers.NAMED:
+    if fact["runtime"] in container_command.NAMED:
         name = identity if request["kind"] == "archive" else request["reference"].partition("://")[2]
         there = _program(fact, "image", "inspect", "--format", "{{.Id}}", name).status == 0
         return (identity if there else ""), name, None
@@ -217,7 +217,7 @@ def of_archive(path: str) -> str:
         digest = _document(archive, "index.json")["manifests"][0]["digest"]
         manifest = _document(archive, _blob(digest))
         if "manifests" in manifest:
-            fitting = containers.ARCHITECTURES.get(platform.machine(), "")
+            fitting = container_command.ARCHITECTURES.get(platform.machine(), "")
             each = [m for m in manifest["manifests"] if m.get("platform", {}).get("architecture") == fitting]
             manifest = _document(archive, _blob((each or manifest["manifests"])[0]["digest"]))
         return _digest(manifest["config"]["digest"])
@@ -254,7 +254,7 @@ def inside(fact: Mapping[str, Any], argv: Sequence[str], limit_s: float = INSIDE
         **{"runtime": runtime, "program": fact["runtimes"][runtime]["program"], "image": fact["image"]},
         **{"user": fact["user"], "gpus": False, "devices": [], "mounts": []},
     }
-    command = containers.command(record, "check", f"{os.getpid()}", argv, {}, "/")
+    command = container_command.command(record, "check", f"{os.getpid()}", argv, {}, "/")
     # A program's own messages, such as warnings of Podman, go elsewhere than its answer.
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:

@@ -2,7 +2,7 @@
 """Sample how often this node's ranks sleep, and wait for others, in a thread beside the monitor.
 
 A cheap sample reads only /proc: the state of a rank's threads and where the main one sleeps (proc(5)). While the head
-requests it, py-spy also reads the stacks (stacks.py). No rank is stopped, signalled or traced.
+requests it, py-spy also reads the stacks (stack_samples.py). No rank is stopped, signalled or traced.
 trainyard/job/run/measure/slow_ranks.py evaluates the counts.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from .....trainyard.job.run.logs.stacks import MAX_NAME, place, waiting
 from .....trainyard.job.run.measure.slow_ranks import MAX_AT, PERIOD_S, STACKS_PERIOD_S
 from ..ranks import process_table
-from . import slow_node, stacks
+from . import slow_node, stack_samples
 
 # Mean seconds between two cheap samples, and between two stacks; random, to avoid the rhythm of the steps.
 SAMPLE_S, DUMP_S = 0.25, 0.5
@@ -60,7 +60,7 @@ class Sampler:
     def __init__(self, job_dir: Path, node_plan: Mapping[str, Any]) -> None:
         """Take the job's folder and node_plan.json."""
         self._job_dir, self._node_plan = job_dir, node_plan
-        self._ranks: list[stacks.Rank] = []
+        self._ranks: list[stack_samples.Rank] = []
         self._started: dict[int, int | None] = {}
         self._tools: dict[int, str] = {}
         self._age = _PERIODS
@@ -91,7 +91,7 @@ class Sampler:
         of_ranks = [
             {
                 "rank": rank.rank,
-                "device": stacks.device(rank.env)[:MAX_NAME],
+                "device": stack_samples.device(rank.env)[:MAX_NAME],
                 "at": next((place for place, _ in places.get(rank.rank, Counter()).most_common(1)), ""),
                 **{name: seen[rank.rank][name] for name in ("looks", "asleep", "dumps", "waited")},
             }
@@ -130,12 +130,12 @@ class Sampler:
         if there and self._age < _PERIODS:
             return
         node_plan, self._age = self._node_plan, 0
-        found = stacks.of_job(self._job_dir, node_plan)
+        found = stack_samples.of_job(self._job_dir, node_plan)
         found = [rank for rank in found if rank.rank < node_plan["world_size"]]
         with self._lock:
             self._ranks = found
         self._started = {rank.pid: process_table.start_time(rank.pid) for rank in found}
-        tools = {rank.pid: stacks.tool(rank, node_plan.get("venvs", "")) for rank in found}
+        tools = {rank.pid: stack_samples.tool(rank, node_plan.get("venvs", "")) for rank in found}
         self._tools = {pid: path for pid, path in tools.items() if path}
 
     def _sample(self) -> None:
@@ -146,9 +146,9 @@ class Sampler:
 
     def _dump(self) -> None:
         """Read the stacks once, and note the place of each rank that does not wait."""
-        for pid, (threads, _) in stacks.dump(self._ranks, self._tools).items():
+        for pid, (threads, _) in stack_samples.dump(self._ranks, self._tools).items():
             rank = next(each.rank for each in self._ranks if each.pid == pid)
-            state, wchan, _ = stacks.process_state(pid)
+            state, wchan, _ = stack_samples.process_state(pid)
             if threads and state:
                 frames = threads.get("MainThread", [])
                 waits = waiting(frames, state)
