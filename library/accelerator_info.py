@@ -41,8 +41,8 @@ accelerators:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.hardware.captures import accelerators
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.hardware.captures import read_capture
+from ansible.module_utils.trainyard_node.hardware.capture_file import read_capture
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 

@@ -39,7 +39,7 @@ state:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.ascend.ascend_software import read_ascend
+from ansible.module_utils.trainyard_node.ascend.ascend_state import read_ascend
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 

@@ -55,7 +55,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.machine.install_lock import InstallLockError
-from ansible.module_utils.trainyard_node.software import builds
+from ansible.module_utils.trainyard_node.software import build_prefix
 
 
 def main() -> None:
@@ -76,12 +76,12 @@ def main() -> None:
         if module.check_mode:
             changed = params["state"] == "absent" and prefix.exists()
         elif params["state"] == "absent":
-            changed = builds.take_away(prefix)
+            changed = build_prefix.take_away(prefix)
         elif params["new"]:
-            changed = builds.put(Path(params["new"]), prefix)
+            changed = build_prefix.put(Path(params["new"]), prefix)
     except (InstallLockError, OSError) as error:
         module.fail_json(msg=f"{error}.")
-    there = builds.read_record(prefix) == params["record"]
+    there = build_prefix.read_record(prefix) == params["record"]
     module.exit_json(changed=changed, built={"host": params["host"], "there": there})
 
 

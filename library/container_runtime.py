@@ -118,8 +118,8 @@ from ansible.module_utils.trainyard_node.machine.owned_file import difference, r
 from ansible.module_utils.trainyard_node.machine.private import PrivateError
 from ansible.module_utils.trainyard_node.machine.step_options import options_of_step
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia import container_toolkit
-from ansible.module_utils.trainyard_node.software import containers
+from ansible.module_utils.trainyard_node.nvidia import cdi_specification
+from ansible.module_utils.trainyard_node.software import container_setup
 
 HOST = {"host": {"type": "str", "required": True}}
 USER = {**HOST, "user": {"type": "str", "required": True}}
@@ -144,7 +144,7 @@ def read(module: AnsibleModule) -> None:
     """Read what the node has."""
     host, user = module.params["host"], module.params["user"]
     try:
-        state = containers.read_state(Tree(), module.params)
+        state = container_setup.read_state(Tree(), module.params)
     except (as_user.JobError, OSError) as error:
         module.fail_json(msg=f"{host}: the settings of {user} cannot be read: {error}. Check the user's home.")
     module.exit_json(changed=False, state=state)
@@ -153,18 +153,18 @@ def read(module: AnsibleModule) -> None:
 def cdi(module: AnsibleModule) -> None:
     """Describe the GPUs."""
     host, path = module.params["host"], module.params["path"]
-    state = container_toolkit.read_state(Tree(), host, path)
+    state = cdi_specification.read_state(Tree(), host, path)
     changed = bool(state["due"] and state["driver"] and state["toolkit"])
     if changed and not module.check_mode:
         try:
-            text = container_toolkit.generate(Tree(), state["header"])
+            text = cdi_specification.generate(Tree(), state["header"])
             Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             replace(module, Path(path), text.encode())
             # Podman of an ordinary user reads it.
             Path(path).chmod(0o644)
-        except (container_toolkit.GenerateError, OSError) as error:
+        except (cdi_specification.GenerateError, OSError) as error:
             module.fail_json(msg=f"{host}: nvidia-ctk cannot describe the GPUs: {error}. Run nvidia-smi there.")
-        state = container_toolkit.read_state(Tree(), host, path)
+        state = cdi_specification.read_state(Tree(), host, path)
     module.exit_json(changed=changed, state=state)
 
 
@@ -174,13 +174,13 @@ def configure(module: AnsibleModule) -> None:
     storage = f"{module.params['storage']}/{user}" if module.params["storage"] else ""
     try:
         owner, home = as_user.named(user), pwd.getpwnam(user).pw_dir
-        before = as_user.run(owner, containers.read_user_files, home, list(files))
+        before = as_user.run(owner, container_setup.read_user_files, home, list(files))
         changed = {name: text for name, text in files.items() if text != before[name]}
         missing = bool(storage) and not Path(storage).exists()
         if changed and not module.check_mode:
-            as_user.run(owner, containers.write_user_files, home, changed)
+            as_user.run(owner, container_setup.write_user_files, home, changed)
         if missing and not module.check_mode:
-            containers.make_storage(user, storage)
+            container_setup.make_storage(user, storage)
     except (as_user.JobError, OSError, PrivateError) as error:
         module.fail_json(msg=f"the settings of {user} cannot be written: {error}")
     places = {name: Path(home, ".config/containers", name) for name in changed}
@@ -193,7 +193,7 @@ def configure(module: AnsibleModule) -> None:
 def verify(module: AnsibleModule) -> None:
     """Start a container like a job's."""
     given = (module.params[name] for name in ("user", "host", "devices", "options", "apptainer"))
-    module.exit_json(changed=False, probe=containers.probe(*given))
+    module.exit_json(changed=False, probe=container_setup.probe(*given))
 
 
 def main() -> None:

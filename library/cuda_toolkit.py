@@ -90,11 +90,11 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule, _load_params
-from ansible.module_utils.trainyard.nvidia.cuda_verify import check_program, expected_gpus
+from ansible.module_utils.trainyard.nvidia.cuda_test_program import check_program, expected_gpus
 from ansible.module_utils.trainyard_node.machine.step_options import options_of_step
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia import cuda_verify
-from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
+from ansible.module_utils.trainyard_node.nvidia import cuda_test_program
+from ansible.module_utils.trainyard_node.nvidia.cuda_toolkits import read_cuda
 
 COMPILER = {"compiler": {"type": "str", "default": ""}}
 STEPS = {
@@ -142,7 +142,7 @@ def verify(module: AnsibleModule) -> None:
         "run_seconds": given["run_timeout"],
     }
     try:
-        program = cuda_verify.verify(given["source"], state, request)
+        program = cuda_test_program.verify(given["source"], state, request)
     except KeyError:
         module.fail_json(msg=f"{host}: there is no user {given['user']}; run the role node_baseline first.")
     except OSError as error:

@@ -61,7 +61,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.cluster.hosts import Entry
 from ansible.module_utils.trainyard.cluster.hosts_file import rewrite_hosts
-from ansible.module_utils.trainyard_node.cluster.hosts import read_hosts
+from ansible.module_utils.trainyard_node.cluster.baseline_check import read_hosts
 from ansible.module_utils.trainyard_node.machine.owned_file import difference, replace
 
 

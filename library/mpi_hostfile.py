@@ -81,9 +81,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings.findings import failure
+from ansible.module_utils.trainyard.base.findings import failure
 from ansible.module_utils.trainyard.job.placement.hostfile import FLAVORS, MpiHost, faults, parse, render
-from ansible.module_utils.trainyard.software.files import taken
+from ansible.module_utils.trainyard.software.file_differences import taken
 from ansible.module_utils.trainyard_node.machine.owned_file import difference, remove, write
 
 

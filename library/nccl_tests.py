@@ -69,8 +69,8 @@ from ansible.module_utils.trainyard.nvidia.nccl_tests import PARTS
 from ansible.module_utils.trainyard_node.cluster.ssh_logins import as_user
 from ansible.module_utils.trainyard_node.machine.step_options import options_of_step
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.nccl_tests import gpu_nodes, probe_program, read_part, run_program
-from ansible.module_utils.trainyard_node.software.builds import read_place
+from ansible.module_utils.trainyard_node.nvidia.nccl_tests_probe import gpu_nodes, probe_program, read_part, run_program
+from ansible.module_utils.trainyard_node.software.build_prefix import read_place
 
 PREFIX = {"prefix": {"type": "path", "required": True}}
 STEPS = {

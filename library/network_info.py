@@ -42,8 +42,8 @@ networks:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.hardware.captures import networks
-from ansible.module_utils.trainyard_node.hardware.captures import read_capture
-from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
+from ansible.module_utils.trainyard_node.hardware.capture_file import read_capture
+from ansible.module_utils.trainyard_node.hardware.network_discovery import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 

@@ -37,8 +37,8 @@ npu:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.hardware.npu import read_npu
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.npu_discovery import read_npu
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 

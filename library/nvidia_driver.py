@@ -124,13 +124,13 @@ missing:
 """
 
 from ansible.module_utils.basic import AnsibleModule, _load_params
-from ansible.module_utils.trainyard.software.apt import Source
+from ansible.module_utils.trainyard.software.apt_calls import Source
 from ansible.module_utils.trainyard_node.machine.step_options import options_of_step
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia import driver_apt
-from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
+from ansible.module_utils.trainyard_node.nvidia.driver_state import read_driver
 from ansible.module_utils.trainyard_node.nvidia.host import read_host
-from ansible.module_utils.trainyard_node.software.apt import AptError
+from ansible.module_utils.trainyard_node.software.apt_calls import AptError
 
 ROOT = {"root": {"type": "path", "default": "/"}}
 HOST = {"host": {"type": "str", "required": True}}

@@ -84,7 +84,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule, _load_params
 from ansible.module_utils.trainyard.nvidia.library import LIBRARIES
 from ansible.module_utils.trainyard_node.machine.step_options import options_of_step
-from ansible.module_utils.trainyard_node.nvidia.library import (
+from ansible.module_utils.trainyard_node.nvidia.library_files import (
     files_of_packages,
     files_of_prefix,
     kind_of,
@@ -92,7 +92,7 @@ from ansible.module_utils.trainyard_node.nvidia.library import (
     make_home,
     read_library,
 )
-from ansible.module_utils.trainyard_node.software.builds import read_record
+from ansible.module_utils.trainyard_node.software.build_prefix import read_record
 
 SHARED = {
     "library": {"type": "str", "choices": ["nccl", "cudnn"], "required": True},

@@ -156,12 +156,12 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, _load_params
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.software import apt_sources, installed, openpgp
 from ansible.module_utils.trainyard.software.apt import Change, Source, check_transaction, plan, read_transaction
 from ansible.module_utils.trainyard.software.words import WordError
 from ansible.module_utils.trainyard_node.machine.step_options import options_of_step
-from ansible.module_utils.trainyard_node.software import apt
+from ansible.module_utils.trainyard_node.software import apt_calls
 from ansible.module_utils.urls import fetch_url
 
 PURPOSE = "Written by trainyard, role nvidia_repository."
@@ -204,18 +204,18 @@ def bring_key(module: AnsibleModule) -> tuple[bytes, list[Finding]]:
     pinned = [openpgp.normal(fingerprint) for fingerprint in given["fingerprints"]]
     if given["key"]:
         data = base64.b64decode(given["key"])
-        return data, apt.check_key(data, pinned, "the given key")
+        return data, apt_calls.check_key(data, pinned, "the given key")
     for path in KEYS:
-        data = apt.read_bytes(path) or b""
-        if data and not apt.check_key(data, pinned, path):
+        data = apt_calls.read_bytes(path) or b""
+        if data and not apt_calls.check_key(data, pinned, path):
             return data, []
-    response, info = fetch_url(module, given["key_url"], timeout=apt.FETCH_TIMEOUT)
+    response, info = fetch_url(module, given["key_url"], timeout=apt_calls.FETCH_TIMEOUT)
     if response is None or info["status"] not in (200, -1):
         expected, action = "the key of the repository", "correct nvidia_repository_key_url, or start the mirror"
         found = f"{given['key_url']}: {info['msg']}"
         return b"", [Finding("key of the repository", found, expected, action)]
     data = response.read()
-    return data, apt.check_key(data, pinned, given["key_url"])
+    return data, apt_calls.check_key(data, pinned, given["key_url"])
 
 
 def network_files(uri: str, label: str, key: bytes) -> dict[str, bytes | None]:
@@ -231,7 +231,7 @@ def network_files(uri: str, label: str, key: bytes) -> dict[str, bytes | None]:
 
 def second_source(uri: str, label: str) -> list[Finding]:
     """Find another source of the same packages: apt would refuse it, or mix the two."""
-    found = apt.other_sources(uri, label, NETWORK)
+    found = apt_calls.other_sources(uri, label, NETWORK)
     if not found:
         return []
     action = "remove the other (apt-get purge cuda-keyring, or the file), or the provider here"
@@ -241,7 +241,7 @@ def second_source(uri: str, label: str) -> list[Finding]:
 def try_network(uri: str, label: str, files: dict[str, bytes | None]) -> list[Finding]:
     """Find what is wrong with NVIDIA's repository before apt knows it."""
     key_path = next(path for path in KEYS if files[path])
-    findings, release = apt.try_source((files[NETWORK] or b"").decode(), files[key_path], key_path, uri)
+    findings, release = apt_calls.try_source((files[NETWORK] or b"").decode(), files[key_path], key_path, uri)
     if not findings and release.get("label") != label:
         found = f"{uri} has the label {release.get('label', '')!r}"
         action = "correct nvidia_repository_url, or nvidia_repository_label for a mirror with a label of its own"
@@ -252,7 +252,7 @@ def try_network(uri: str, label: str, files: dict[str, bytes | None]) -> list[Fi
 def distro_files(given: dict[str, Any]) -> dict[str, bytes | None]:
     """Return the file of the distribution's components, none where all are configured."""
     text = apt_sources.component_sources(
-        apt.targets(), given["codename"], given["components"], given["origins"], DISTRO, PURPOSE
+        apt_calls.targets(), given["codename"], given["components"], given["origins"], DISTRO, PURPOSE
     )
     return {DISTRO: text.encode() if text else None}
 
@@ -264,29 +264,29 @@ def required_files(module: AnsibleModule) -> tuple[dict[str, bytes | None], list
     if not network:
         files = distro_files(given)
         text = files[DISTRO]
-        if module.check_mode and text and apt.differing(files):
+        if module.check_mode and text and apt_calls.differing(files):
             where = "components " + ", ".join(given["components"]) + " of this node's mirrors"
-            return files, apt.try_source(text.decode(), None, DISTRO, where)[0]
+            return files, apt_calls.try_source(text.decode(), None, DISTRO, where)[0]
         return files, []
     findings = second_source(given["uri"], given["label"])
     key, faults = bring_key(module)
     if findings or faults:
         return {}, findings + faults
     files = network_files(given["uri"], given["label"], key)
-    if module.check_mode and apt.differing(files):
+    if module.check_mode and apt_calls.differing(files):
         findings = try_network(given["uri"], given["label"], files)
     return files, findings
 
 
 def place(files: dict[str, bytes | None]) -> dict[str, bytes | None]:
     """Write the files, and return them as before. As before they are where apt cannot read its sources then."""
-    before = {path: apt.read_bytes(path) for path in files}
-    apt.place(files)
+    before = {path: apt_calls.read_bytes(path) for path in files}
+    apt_calls.place(files)
     try:
         # apt reads none of its sources while two of them contradict each other.
-        apt.targets()
-    except apt.AptError:
-        apt.place(before)
+        apt_calls.targets()
+    except apt_calls.AptError:
+        apt_calls.place(before)
         raise
     return before
 
@@ -297,9 +297,9 @@ def change(module: AnsibleModule, files: dict[str, bytes | None]) -> None:
     network = module.params["provider"] == "network_repo"
     source = Source(module.params["uri"] if network else "", tuple(module.params["origins"]))
     if network or files[DISTRO]:
-        fault = apt.refresh(NETWORK if network else DISTRO, source, only=True)
+        fault = apt_calls.refresh(NETWORK if network else DISTRO, source, only=True)
         if fault:
-            apt.place(before)
+            apt_calls.place(before)
             module.fail_json(msg=f"{fault.found}. {fault.action.capitalize()}. Nothing was changed.")
 
 
@@ -307,7 +307,7 @@ def add(module: AnsibleModule) -> None:
     """Configure the source."""
     files, findings = required_files(module)
     findings = [replace(finding, host=module.params["host"]) for finding in findings]
-    differing = apt.differing(files)
+    differing = apt_calls.differing(files)
     if findings and not module.check_mode:
         module.fail_json(msg=" ".join(f"{finding.found}; {finding.action}." for finding in findings))
     if differing and not findings and not module.check_mode:
@@ -318,7 +318,7 @@ def add(module: AnsibleModule) -> None:
 def remove(module: AnsibleModule) -> None:
     """Remove the source."""
     files = dict.fromkeys((NETWORK, PIN, *KEYS) if module.params["provider"] == "network_repo" else (DISTRO,))
-    differing = apt.differing(files)
+    differing = apt_calls.differing(files)
     if differing and not module.check_mode:
         place(files)
     module.exit_json(changed=bool(differing), files=differing, findings=[])
@@ -332,31 +332,33 @@ class Work:
         self.given = given
         network = given["provider"] == "network_repo"
         self.source = Source(given["uri"] if network else "", tuple(given["origins"]))
-        self.keeping = apt.Keeping(
+        self.keeping = apt_calls.Keeping(
             f"{given['state_dir']}/packages/{given['owner']}.json",
             f"/etc/apt/preferences.d/trainyard-{given['owner'].replace('_', '-')}",
             f"Written by trainyard for the role {given['owner']}.",
         )
         self.record = self.keeping.read()
-        self.installed = apt.read_installed()
+        self.installed = apt_calls.read_installed()
         self.findings: list[Finding] = []
         self.simulation: list[Change] = []
         lists = self._plan()
         if (self.plan.install or self.plan.findings) and given["refresh"]:
             # With lists of nothing else, what the packages depend on cannot be found.
             others = [name for name in lists if name.endswith(" Packages")]
-            only = network and any(not apt.has_source(self.source, {name: lists[name]}) for name in others)
-            fault = apt.refresh(NETWORK, self.source, only)
+            only = network and any(not apt_calls.has_source(self.source, {name: lists[name]}) for name in others)
+            fault = apt_calls.refresh(NETWORK, self.source, only)
             if fault:
                 self.findings = [fault]
                 return
             lists = self._plan()
-        self.pending = not apt.has_source(self.source, lists) and not given["refresh"] and bool(self.plan.findings)
+        self.pending = (
+            not apt_calls.has_source(self.source, lists) and not given["refresh"] and bool(self.plan.findings)
+        )
         if self.pending:
             return
         self.findings = list(self.plan.findings)
         if self.plan.arguments and not self.findings:
-            status, output = apt.simulate(self.plan, given["recommends"])
+            status, output = apt_calls.simulate(self.plan, given["recommends"])
             checked = check_transaction(self.plan, status, output, self.installed, self.record, given["may_remove"])
             self.findings = list(checked)
             self.simulation = read_transaction(output)
@@ -365,7 +367,7 @@ class Work:
 
     def _plan(self) -> dict[str, dict[str, str]]:
         given = self.given
-        offers, lists = apt.read_offers([package["name"] for package in given["packages"]])
+        offers, lists = apt_calls.read_offers([package["name"] for package in given["packages"]])
         self.plan = plan(given["packages"], offers, self.installed, self.record, self.source, given["remove_unwanted"])
         return lists
 
@@ -396,9 +398,9 @@ def install(module: AnsibleModule) -> None:
     if findings and not module.check_mode:
         module.fail_json(msg=" ".join(f"{finding.check}: {finding.found}; {finding.action}." for finding in findings))
     files = {} if findings or work.pending else work.files()
-    changed = bool(work.actions() or apt.differing(files)) and not findings
+    changed = bool(work.actions() or apt_calls.differing(files)) and not findings
     if changed and not module.check_mode:
-        output = apt.apply(work.plan, given["recommends"], files)
+        output = apt_calls.apply(work.plan, given["recommends"], files)
     module.exit_json(
         changed=changed,
         due=changed,
@@ -415,7 +417,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=options_of_step(STEPS, _load_params()), supports_check_mode=True)
     try:
         {"add": add, "remove": remove, "install": install}[module.params["step"]](module)
-    except (apt.AptError, WordError) as error:
+    except (apt_calls.AptError, WordError) as error:
         module.fail_json(msg=f"{module.params['host']}: {error}")
 
 

@@ -103,8 +103,8 @@ from ansible.module_utils.trainyard_node.machine.files import read_files
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
 from ansible.module_utils.trainyard_node.machine.step_options import options_of_step
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.software.builds import read_place
-from ansible.module_utils.trainyard_node.software.openmpi import read_mpi, read_mpi_of
+from ansible.module_utils.trainyard_node.software.build_prefix import read_place
+from ansible.module_utils.trainyard_node.software.installed_openmpi import read_mpi, read_mpi_of
 
 TEXTS = {"type": "list", "elements": "str", "default": []}
 STEPS = {

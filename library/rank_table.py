@@ -150,8 +150,8 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     validate,
 )
 from ansible.module_utils.trainyard.ascend.rank_table_sources import from_files, from_servers, parse, records
-from ansible.module_utils.trainyard.findings.findings import Finding, Warned, failure, faults, render
-from ansible.module_utils.trainyard.software.files import taken
+from ansible.module_utils.trainyard.base.findings import Finding, Warned, failure, faults, render
+from ansible.module_utils.trainyard.software.file_differences import taken
 from ansible.module_utils.trainyard_node.machine.owned_file import difference, remove, write
 
 

@@ -140,6 +140,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.base.findings import failure, render
 from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     MeshNode,
     Policy,
@@ -159,7 +160,6 @@ from ansible.module_utils.trainyard.cluster.ssh_names import (
     undeclared_addresses,
     user_options,
 )
-from ansible.module_utils.trainyard.findings.findings import failure, render
 from ansible.module_utils.trainyard_controller.cluster.ssh_authority import Authority, AuthorityError
 from ansible.module_utils.trainyard_controller.runs.locks import locked_secrets
 

@@ -113,7 +113,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.software import datasets
 from ansible.module_utils.trainyard_node.machine import as_user, install_lock
 from ansible.module_utils.trainyard_node.software import dataset_files
-from ansible.module_utils.trainyard_node.software.builds import free_bytes
+from ansible.module_utils.trainyard_node.software.build_prefix import free_bytes
 
 # Reading and unpacking take minutes on a slow disk, in seconds; so long another host waits for that.
 LOCK_S = 3600

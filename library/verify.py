@@ -161,7 +161,7 @@ answers:
   returned: read
   type: dict
 checks:
-  description: Records of trainyard/findings/checks.py (docs/report.schema.json).
+  description: Records of trainyard/base/checks.py (docs/report.schema.json).
   returned: drift, devices, reach, storage and compute
   type: list
 groups: {description: Nodes by the kinds of hardware that they were compared in., returned: drift, type: dict}

@@ -24,7 +24,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 sys.path.append(str(PROJECT / "tests/unit"))
 import warm_ansible  # noqa: E402
-from ansible.module_utils.trainyard.findings.findings import host_list as host_list  # noqa: E402
+from ansible.module_utils.trainyard.base.findings import host_list as host_list  # noqa: E402
 
 SCENARIO = PROJECT / "molecule/jobs"
 LAB = os.environ.get("LAB") or "trainyard"

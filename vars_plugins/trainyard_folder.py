@@ -39,7 +39,7 @@ def end_if_not_ours() -> None:
         return
     if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
         ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
-    from ansible.module_utils.trainyard.findings.findings import Finding, render
+    from ansible.module_utils.trainyard.base.findings import Finding, render
     from ansible.module_utils.trainyard.inputs.input_variables import HEADLINE
 
     found = C.CONFIG_FILE or f"no ansible.cfg that Ansible reads in {Path.cwd()}"

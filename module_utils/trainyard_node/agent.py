@@ -33,7 +33,7 @@ def probe(
 
     if image is None:
         return {"node": read_node(Tree(), packages=packages, venv=venv, user=user, mpi_prefix=mpi_prefix)}
-    from .job.plan.images import with_image
+    from .job.plan.image_inspection import with_image
     from .machine import as_user
 
     node = read_node(Tree(), packages=[], venv=None, user=user, mpi_prefix=mpi_prefix)
@@ -42,7 +42,7 @@ def probe(
 
 def bring_image(*, image: dict[str, Any], fact: dict[str, Any], user: str, wait_s: float) -> Answer:
     """Bring a job's image here, for at most `wait_s`: `done`, `problem`, `line`, `id` (image_transfer.bring)."""
-    from .job.plan.image_transfer import bring
+    from .job.plan.image_fetch import bring
     from .machine import as_user
 
     return dict(as_user.run(as_user.named(user), bring, image, fact, wait_s))
@@ -67,9 +67,9 @@ def forget_tokens(**arguments: Any) -> Answer:
 
 def busy(**arguments: Any) -> Answer:
     """Return `findings` on devices of a job that somebody else has here (preflight.busy)."""
-    from .job.plan import preflight
+    from .job.plan import obstacles
 
-    return preflight.busy(**arguments)
+    return obstacles.busy(**arguments)
 
 
 def start(
@@ -88,7 +88,7 @@ def start(
     `again`: a scheduler starts a job in the folder that it has already.
     """
     from ..trainyard.job.record.folder_layout import HOST
-    from .job.run import job
+    from .job.run import job_life
 
     node_plan = {
         **node_plan,
@@ -101,10 +101,10 @@ def start(
     private = {name: base64.b64decode(content).replace(*own) for name, content in secret_files.items()}
     job_dir = Path(node_plan["job_dir"])
     try:
-        job.start(job_dir, node_plan, base64.b64decode(source_archive), user, private, again)
-    except job.TakenError as error:
+        job_life.start(job_dir, node_plan, base64.b64decode(source_archive), user, private, again)
+    except job_life.TakenError as error:
         return {"failed": True, "msg": str(error), "taken": True}
-    return {"changed": True, **job.status(job_dir, node_plan["job_id"])}
+    return {"changed": True, **job_life.status(job_dir, node_plan["job_id"])}
 
 
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
@@ -112,12 +112,12 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     from ..trainyard.job.run.decide.restarts import watched_texts
     from ..trainyard.job.run.lead import leader
     from ..trainyard.job.run.logs.hang import PATTERN_NOTE, noted_text
-    from .job.run import job
+    from .job.run import job_life
     from .job.run.monitor import state_line
 
     folder = Path(job_dir)
-    job.wait(folder, wait_s)
-    result = job.status(folder, job_id)
+    job_life.wait(folder, wait_s)
+    result = job_life.status(folder, job_id)
     cluster = result["cluster"]
     if cluster and not leader.has_led(result):
         result |= {"line": state_line.line(cluster), "lasting": state_line.lasting(cluster)}
@@ -139,11 +139,11 @@ def running(*, jobs: list[dict[str, str]]) -> Answer:
 
     A head that was lost knows no end of its job.
     """
-    from .job.run import job
+    from .job.run import job_life
 
     folders = {each["job_id"]: Path(each["job_dir"]) for each in jobs}
-    alive = job.all_alive(list(folders.values()))
-    others = job.all_with_end([folder for folder in folders.values() if folder not in alive])
+    alive = job_life.all_alive(list(folders.values()))
+    others = job_life.all_with_end([folder for folder in folders.values() if folder not in alive])
     return {
         "running": {
             name: state(job_id=name, job_dir=str(folder)).get("line", "")
@@ -173,24 +173,24 @@ def collect(
     Then `not_ended` names what its `user` began in the last `age_s` seconds, since the launch, outside of any job.
     """
     from .job.record import kernel_log
-    from .job.record.outputs import outputs_of
-    from .job.run import job
+    from .job.record.output_reading import outputs_of
+    from .job.run import job_life
     from .job.run.job_folder import read_logs
     from .machine.as_user import in_folder
 
     folder, changed = Path(job_dir), False
     if stop:
-        changed = bool(job.running(folder, job_id)) if check else job.stop(folder, job_id, grace_s=grace_s)
+        changed = bool(job_life.running(folder, job_id)) if check else job_life.stop(folder, job_id, grace_s=grace_s)
     if not check:
-        job.forget_what_is_over(folder, job_id)
-    found = job.status(folder, job_id)
+        job_life.forget_what_is_over(folder, job_id)
+    found = job_life.status(folder, job_id)
     when = kernel_log.window(found["monitor"], found["monitor_alive"], time.time())
     kernel = kernel_log.read(*when) if when else []
     answer = {"changed": changed, **found, "logs": in_folder(folder, {}, read_logs, log_limit), "kernel": kernel}
     if outputs and not check:
         answer["outputs"] = outputs_of(folder, outputs, outputs_limit)
     named = stop and user and not check
-    return {**answer, "not_ended": job.not_ended(user, age_s)} if named else answer
+    return {**answer, "not_ended": job_life.not_ended(user, age_s)} if named else answer
 
 
 def journal(*, job_id: str, job_dir: str) -> Answer:
@@ -209,10 +209,10 @@ def follow(*, job_dir: str, offsets: dict[str, int | None]) -> Answer:
 
 
 def stacks(*, job_dir: str, looks: int, **_: str) -> Answer:
-    """Return the stacks of a job's ranks on this node: `ranks` (evidence/stacks.py), and all details as `text`."""
-    from .job.run import job
+    """Return the stacks of a job's ranks on this node: `ranks` (stack_samples.py), and all details as `text`."""
+    from .job.run import job_life
 
-    return job.take_stacks(Path(job_dir), looks)
+    return job_life.take_stacks(Path(job_dir), looks)
 
 
 def kill(*, job_dir: str, every: bool, **_: str) -> Answer:
@@ -250,18 +250,18 @@ def checkpoints(*, pattern: str, user: str) -> Answer:
 
 def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
     """Remove what a job has left here, after ending it."""
-    from .job.run import job
+    from .job.run import job_life
 
     folder = Path(job_dir)
-    changed = bool(job.running(folder, job_id)) or folder.is_dir() if check else job.remove(folder, job_id)
-    return {"changed": changed, **job.status(folder, job_id)}
+    changed = bool(job_life.running(folder, job_id)) or folder.is_dir() if check else job_life.remove(folder, job_id)
+    return {"changed": changed, **job_life.status(folder, job_id)}
 
 
 def folders(*, state_dir: str, of_schedulers: list[str]) -> Answer:
     """List the folders of jobs here; `of_schedulers` are those that a scheduler's jobs may have."""
-    from .job.run import job
+    from .job.run import job_life
 
-    return {"folders": job.list_folders(Path(state_dir, "jobs"), [Path(folder) for folder in of_schedulers])}
+    return {"folders": job_life.list_folders(Path(state_dir, "jobs"), [Path(folder) for folder in of_schedulers])}
 
 
 def rdma_traffic(*, host: str) -> Answer:
@@ -281,14 +281,14 @@ def slurm_probe(*, user: str, folder: str, shared: bool) -> Answer:
 
 def slurm_submit(*, script: str, user: str, secrets: dict[str, dict[str, Any]]) -> Answer:
     """Submit a script to Slurm; return `engine_id`, the number of the job. `secrets` are files for its hosts."""
-    from .job.schedulers.slurm import submit
+    from .job.schedulers.slurm_job import submit
 
     return {"engine_id": submit(script, user, secrets)}
 
 
 def slurm_state(**job: Any) -> Answer:
     """Return the state of a job of Slurm (slurm.job_state)."""
-    from .job.schedulers.slurm import job_state
+    from .job.schedulers.slurm_job import job_state
 
     return job_state(job)
 
@@ -306,7 +306,7 @@ def slurm_ask(
     *, engine_id: str, user: str, question: str, arguments: dict[str, dict[str, Any]], limit_s: float
 ) -> Answer:
     """Ask hosts of a job of Slurm that share its folder with this one: the JSON of their `answers` by host."""
-    from .job.schedulers.slurm import ask_hosts
+    from .job.schedulers.slurm_job import ask_hosts
 
     job = {"engine_id": engine_id, "user": user}
     return {"answers": ask_hosts(job, question, arguments, limit_s, QUESTIONS[question])}
@@ -314,7 +314,7 @@ def slurm_ask(
 
 def slurm_end(*, engine_id: str, user: str, check: bool, secrets: str) -> Answer:
     """Cancel a job of Slurm, wait until it has ended, and remove its file of `secrets`, if any."""
-    from .job.schedulers.slurm import end, forget
+    from .job.schedulers.slurm_job import end, forget
 
     changed = end(engine_id, user, check=check)
     if secrets and not check:
@@ -332,28 +332,28 @@ def verify(*, tree: str, address: str, **options: Any) -> Answer:
 
 def storage(**arguments: Any) -> Answer:
     """Return how fast folders are written and read here: `paths`, and who shares them: `folders` (storage.measure)."""
-    from .verify.storage import measure
+    from .verify.folder_speed import measure
 
     return measure(**arguments)
 
 
 def listen(**arguments: Any) -> Answer:
     """Listen on the job network for others to `connect`: `endpoint` (reach.Peer), and what ends it."""
-    from .verify import reach
+    from .verify import peer_connections
 
-    return reach.listen(**arguments)
+    return peer_connections.listen(**arguments)
 
 
 def connect(*, host: str, peers: list[dict[str, Any]], token: str, timeout_s: float, names: bool) -> Answer:
     """Connect to the listeners of `peers`, of which this node is one (reach.connect)."""
-    from .verify import reach
+    from .verify import peer_connections
 
-    return reach.connect(host, peers, token, timeout_s, names)
+    return peer_connections.connect(host, peers, token, timeout_s, names)
 
 
 def unlisten(*, pid: int, start_time: int | None) -> Answer:
     """End a listener; return whether it had `lived` until now."""
-    from .verify.reach import stop_listener
+    from .verify.peer_connections import stop_listener
 
     return {"lived": stop_listener(pid, start_time)}
 
@@ -375,9 +375,9 @@ def in_use(*, state_dir: str, services: list[str]) -> Answer:
 
 def baseline(**arguments: Any) -> Answer:
     """Return what this node lacks of what all nodes have in common, or that it has all (hosts.baseline)."""
-    from .cluster import hosts
+    from .cluster import baseline_check
 
-    return hosts.baseline(**arguments)
+    return baseline_check.baseline(**arguments)
 
 
 def ssh_keys(**arguments: Any) -> Answer:
@@ -409,8 +409,8 @@ def pytorch_offer(**arguments: Any) -> Answer:
 
 
 def progress(**arguments: Any) -> Answer:
-    """Return the `progress` of an installation, a build or a download (task_progress.of_task); null where none runs."""
-    from .software.task_progress import of_task
+    """Return the `progress` of an installation, build or download (program_progress.of_task); null where none runs."""
+    from .software.program_progress import of_task
 
     return {"progress": of_task(**arguments)}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard_controller.nodes.clock import CLOCK, READINGS, read_clock
+from ansible.module_utils.trainyard_controller.nodes.clock_offset import CLOCK, READINGS, read_clock
 from ansible.plugins.action import ActionBase
 
 

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import FindingsError, failure, render
+from ansible.module_utils.trainyard.base.findings import FindingsError, failure, render
 from ansible.module_utils.trainyard.job.drill import bisect, drill_result, goal
-from ansible.module_utils.trainyard.job.drill.settings import RUNS, changes, changes_on_part, on_parts, read
+from ansible.module_utils.trainyard.job.drill.drill_settings import RUNS, changes, changes_on_part, on_parts, read
 from ansible.module_utils.trainyard.report import bisect_text
 from ansible.module_utils.trainyard.report.drill_page import text
 from ansible.module_utils.trainyard_controller.ansible import interrupts

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import failure
+from ansible.module_utils.trainyard.base.findings import failure
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.nodes.fan_out import is_silent
 

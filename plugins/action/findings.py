@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import Finding, FindingsError
+from ansible.module_utils.trainyard.base.findings import Finding, FindingsError
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import Documented
 
 

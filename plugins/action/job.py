@@ -12,16 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.module_utils.trainyard.base.adhoc import playbook
+from ansible.module_utils.trainyard.base.findings import Finding, FindingsError, UnusableError, counted, failure, render
 from ansible.module_utils.trainyard.cluster.unreachable import reason
-from ansible.module_utils.trainyard.findings.adhoc import playbook
-from ansible.module_utils.trainyard.findings.findings import (
-    Finding,
-    FindingsError,
-    UnusableError,
-    counted,
-    failure,
-    render,
-)
 from ansible.module_utils.trainyard.job.drill import bisect
 from ansible.module_utils.trainyard.job.file import event_receivers, secret_values
 from ansible.module_utils.trainyard.job.placement import root_ranks
@@ -186,8 +179,9 @@ class ActionModule(Steps):
             # The head is queried for lines and for the job at the same time, so lines need their own connections.
             lines = watching.Lines(plan, logs, asking(self.fan_out()))
         if live:
-            page = LivePage(plan, folder, asking(nodes))
-            show(f"  page        {page.path}")
+            live_page = LivePage(plan, folder, asking(nodes))
+            page = live_page.write
+            show(f"  page        {live_page.path}")
 
         def watched(fan_out: FanOut) -> watching.Watched:
             if "engine" in plan:

@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.module_utils.trainyard.base.adhoc import playbook
+from ansible.module_utils.trainyard.base.findings import FindingsError, UnusableError, counted, host_list
+from ansible.module_utils.trainyard.base.redaction import is_secret_name, safe_text
 from ansible.module_utils.trainyard.cluster.unreachable import reason
-from ansible.module_utils.trainyard.findings.adhoc import playbook
-from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError, counted, host_list
-from ansible.module_utils.trainyard.findings.redaction import is_secret_name, safe_text
 from ansible.module_utils.trainyard.job.file.secret_values import SECRET
 from ansible.module_utils.trainyard.job.plan import spares
 from ansible.module_utils.trainyard.job.run.logs.stacks import lines, rank_count
 from ansible.module_utils.trainyard.report.debug_archive import masks, secret_values
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import DOCUMENTED, Steps
-from ansible.module_utils.trainyard_controller.job import cleaning, debug_archive, run_choice
-from ansible.module_utils.trainyard_controller.job.run_list import Inventory, compare_jobs, list_runs
+from ansible.module_utils.trainyard_controller.job import cleaning, debug_files, run_choice
+from ansible.module_utils.trainyard_controller.job.run_overview import Inventory, compare_jobs, list_runs
 from ansible.module_utils.trainyard_controller.job.schedulers.scheduler_clients import asked_of
 from ansible.module_utils.trainyard_controller.nodes.machine_facts import ask_machines
 from ansible.module_utils.trainyard_controller.runs import run_folder
 from ansible.module_utils.trainyard_controller.runs.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.runs.project import ROOT
 from ansible.module_utils.trainyard_controller.runs.saved_state import read_plan
-from ansible.module_utils.trainyard_node.job.run.evidence.stacks import SAMPLES
+from ansible.module_utils.trainyard_node.job.run.evidence.stack_samples import SAMPLES
 from ansible.template import Templar
 
 
@@ -134,19 +134,19 @@ class ActionModule(Steps):
         limit_s: float = DOCUMENTED,
     ) -> dict[str, Any]:
         settings = {"network": network, "user": user, "root": root, "venvs": venvs, "ascend_root": ascend_root}
-        run_dir = debug_archive.find_run(Path(runs_dir), job_id, job_name, verification)
-        path = debug_archive.target(file, folder, run_dir.name)
+        run_dir = debug_files.find_run(Path(runs_dir), job_id, job_name, verification)
+        path = debug_files.target(file, folder, run_dir.name)
         nodes = self.fan_out()
-        run = debug_archive.visited(run_dir)
+        run = debug_files.visited(run_dir)
         facts = {host: {} for host in run.hosts} | ask_machines(nodes, run.hosts, settings, limit_s)
         # A node that does not answer would be waited for twice.
         own: dict[str, dict[str, Any]] = {host: {} for host in run.hosts if run.job_dir and "facts" in facts[host]}
         shared = {"job_id": run_dir.name, "job_dir": run.job_dir}
         journals = nodes.ask("journal", own, shared, limit_s) if own else {}
         hidden = masks(self._secrets(run.hosts))
-        archive = debug_archive.pack(run_dir, facts, journals, ROOT, hidden)
+        archive = debug_files.pack(run_dir, facts, journals, ROOT, hidden)
         silent = [host for host in run.hosts if "facts" not in facts[host]]
-        size = 0 if self._task.check_mode else debug_archive.write(path, run_dir.name, archive.files)
+        size = 0 if self._task.check_mode else debug_files.write(path, run_dir.name, archive.files)
         written = f"{path} would be written" if self._task.check_mode else f"{path} ({size / 1024:.0f} KiB)"
         summary = [
             f"Debug archive of {run_dir.name}: {written}",
@@ -205,5 +205,5 @@ def _values(variables: Mapping[str, Any], templar: Any) -> set[str]:
         if name in SECRET or is_secret_name(name):
             # What has no value here was given to no job either.
             with contextlib.suppress(AnsibleError):
-                found[name] = debug_archive.as_plain(templar.template(variables[name]))
+                found[name] = debug_files.as_plain(templar.template(variables[name]))
     return secret_values(found)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import FindingsError
+from ansible.module_utils.trainyard.base.findings import FindingsError
 from ansible.module_utils.trainyard.nvidia.upgrade import table_text
 from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, nodes_of
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import DOCUMENTED, Steps

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible.module_utils.trainyard.bundle import contents, files, held, images, site_lock, systems, use
+from ansible.module_utils.trainyard.base.findings import Finding, FindingsError, UnusableError
+from ansible.module_utils.trainyard.bundle import bundled_images, contents, held, locked_files, site_lock, systems, use
 from ansible.module_utils.trainyard.cluster.sharing import of_folders
-from ansible.module_utils.trainyard.findings.findings import Finding, FindingsError, UnusableError
 from ansible.module_utils.trainyard.software import pytorch, requested
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import DOCUMENTED, Steps
 from ansible.module_utils.trainyard_controller.bundle import (
@@ -112,7 +112,7 @@ class ActionModule(Steps):
         also: list[str] = DOCUMENTED,
     ) -> dict[str, Any]:
         requests, pinned, of_hosts, findings = site_locking.recorded(self.task_vars, hosts)
-        found_images, of_images = site_locking.images_of(images.wanted(requests, of_hosts))
+        found_images, of_images = site_locking.images_of(bundled_images.wanted(requests, of_hosts))
         findings += [*requested.input_findings(requests), *of_images]
         if findings:
             raise FindingsError(findings, _NOT_LOCKED)
@@ -125,12 +125,12 @@ class ActionModule(Steps):
         found = site_locking.resolve(site_lock.without(wanted, kept), mirrors, show)
         request = controller_locking.Request(controllers, also)
         own, of_controller = controller_locking.resolve(request, old, fresh, mirrors, show)
-        asked = files.with_old(files.requested(requests), old["files"] if old and not upgrade else ())
+        asked = locked_files.with_old(locked_files.requested(requests), old["files"] if old and not upgrade else ())
         archives, of_files = file_locking.resolve(asked, show)
         if findings := [*found.findings, *of_controller, *of_files]:
             raise FindingsError(findings, _NOT_LOCKED)
         lock = site_lock.lock(wanted, kept, found.debs, found.wheels, requests, own, found.absent)
-        lock |= {"files": [files.entry(each) for each in archives], "images": found_images}
+        lock |= {"files": [locked_files.entry(each) for each in archives], "images": found_images}
         changed = old != lock
         if changed and not self._task.check_mode:
             site_locking.write(file, lock)

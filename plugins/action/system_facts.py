@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.module_utils.trainyard.base.findings import failure
 from ansible.module_utils.trainyard.bundle import systems
-from ansible.module_utils.trainyard.findings.findings import failure
 from ansible.plugins.action import ActionBase
 
 

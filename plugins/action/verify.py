@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard.verify import devices, drift, storage
 from ansible.module_utils.trainyard_controller.ansible.action_plugin import DOCUMENTED, Steps
 from ansible.module_utils.trainyard_controller.job.folder_sharing import with_folders

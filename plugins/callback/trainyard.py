@@ -44,9 +44,9 @@ if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info
     )
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
+from ansible.module_utils.trainyard.base.checks import EXIT_CODES
+from ansible.module_utils.trainyard.base.findings import host_list, render
 from ansible.module_utils.trainyard.cluster import unreachable
-from ansible.module_utils.trainyard.findings.checks import EXIT_CODES
-from ansible.module_utils.trainyard.findings.findings import host_list, render
 from ansible.module_utils.trainyard.report import next_playbook
 from ansible.module_utils.trainyard_controller.ansible import interrupts, task_progress, terminal
 from ansible.module_utils.trainyard_controller.ansible.running_task import action_of

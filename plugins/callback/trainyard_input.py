@@ -30,11 +30,11 @@ PROJECT = Path(__file__).resolve().parents[2]
 # The plugin loader knows the project's module_utils; Python's own import does not yet.
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
-from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.base.findings import Finding, render
 from ansible.module_utils.trainyard.inputs.input_variables import HEADLINE, unchecked
 from ansible.module_utils.trainyard.inputs.nothing_to_do import STARTS
 from ansible.module_utils.trainyard_controller.ansible import playbook_call
-from ansible.module_utils.trainyard_controller.inputs import input_cluster, input_launch, input_options, input_variables
+from ansible.module_utils.trainyard_controller.inputs import input_cluster, input_launch, input_options, input_values
 from ansible.module_utils.trainyard_controller.inputs.input_run import InputRun
 
 
@@ -85,13 +85,13 @@ def check(run: InputRun) -> list[Finding]:
     """Correct the input of a run where possible, and return the findings about the rest."""
     unread = findings = input_options.read_options(run) + input_options.read_job_file(run)
     input_options.resolve_beside_job_file(run)
-    findings = findings + input_variables.convert_extra(run) + input_variables.convert_inventory(run)
+    findings = findings + input_values.convert_extra(run) + input_values.convert_inventory(run)
     written = input_cluster.written(run)
     by_default = input_cluster.set_defaults(run, written)
-    findings += input_variables.undefined(run) + input_cluster.share_with_controller(run, by_default)
+    findings += input_values.undefined(run) + input_cluster.share_with_controller(run, by_default)
     findings += input_cluster.node_names(run) + input_cluster.values(run, written)
     named = {finding.check for finding in findings}
-    others = input_variables.not_allowed(run) + input_cluster.runs(run) + input_cluster.group_by(run)
+    others = input_values.not_allowed(run) + input_cluster.runs(run) + input_cluster.group_by(run)
     others += input_cluster.topology(run)
     findings += [finding for finding in others if finding.check not in named]
     if not (run.is_of_project and run.playbook.name in STARTS):

@@ -18,10 +18,15 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import ascend_answers, ascend_software, role_input
-from ansible.module_utils.trainyard.bundle import images, use
-from ansible.module_utils.trainyard.cluster import cluster_answers, own_ssh, ssh_mesh, ssh_names
+from ansible.module_utils.trainyard.base import adhoc
+from ansible.module_utils.trainyard.base.checks import Check
+from ansible.module_utils.trainyard.base.findings import Finding, render
+from ansible.module_utils.trainyard.base.received import Source
+from ansible.module_utils.trainyard.base.shapes import Each, Text
+from ansible.module_utils.trainyard.bundle import bundled_images, use
+from ansible.module_utils.trainyard.cluster import cluster_answers, own_ssh_lines, ssh_mesh, ssh_names
 from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
-from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
+from ansible.module_utils.trainyard.cluster.ssh_peers import parse_peers, peers
 from ansible.module_utils.trainyard.cluster.survey import (
     Survey,
     describe_nodes,
@@ -29,11 +34,6 @@ from ansible.module_utils.trainyard.cluster.survey import (
     login_findings,
     survey_findings,
 )
-from ansible.module_utils.trainyard.findings import adhoc
-from ansible.module_utils.trainyard.findings.checks import Check
-from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.findings.received import Source
-from ansible.module_utils.trainyard.findings.shapes import Each, Text
 from ansible.module_utils.trainyard.hardware import hardware_answers, rdma
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.job.run.logs.progress import clock
@@ -59,15 +59,15 @@ from ansible.module_utils.trainyard.software import (
     compared,
     containers,
     datasets,
-    files,
+    file_differences,
     image,
-    mindspore,
-    oneflow,
+    mindspore_releases,
+    oneflow_releases,
     openmpi,
     pytorch,
     software_answers,
 )
-from ansible.module_utils.trainyard.verify import measured, phases, result_events, settings, software
+from ansible.module_utils.trainyard.verify import measured, measurement_settings, phases, result_events, software
 from ansible.module_utils.trainyard_controller.ansible.filters import (
     as_error,
     as_plan,
@@ -290,13 +290,13 @@ RECORDS = {
     "build_findings": builds.shared_findings,
     "container_runtime_cdi_findings": container_toolkit.cdi_findings,
     "container_runtime_findings": containers.state_findings,
-    "container_runtime_image_findings": images.input_findings,
+    "container_runtime_image_findings": bundled_images.input_findings,
     "container_runtime_input_findings": containers.input_findings,
     "container_runtime_probe_findings": containers.probe_findings,
     "container_runtime_wrong_findings": input_of_nodes,
     "cuda_toolkit_findings": cuda_findings.check,
     "image_settings_findings": image.settings_findings,
-    "measurement_findings": settings.findings,
+    "measurement_findings": measurement_settings.findings,
     "nccl_tests_findings": nccl_tests_verify.check,
     "nccl_tests_input_findings": nccl_tests.input_findings,
     "nvidia_driver_findings": driver.check_hosts,
@@ -324,7 +324,7 @@ PLANS = {
     "nvidia_driver_plan": driver_plan.plan_hosts,
     "openmpi_plan": openmpi.plan_builds,
 }
-FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow, "pytorch_plan": pytorch}
+FRAMEWORKS = {"mindspore_plan": mindspore_releases, "oneflow_plan": oneflow_releases, "pytorch_plan": pytorch}
 # Rules that return plain values, and whose arguments are checked.
 CHECKED: dict[str, Callable[..., Any]] = {
     "ascend_request": ascend_software.request,
@@ -356,7 +356,7 @@ CHECKED: dict[str, Callable[..., Any]] = {
 OTHERS: dict[str, Callable[..., Any]] = {
     "bundle_states": bundle_states,
     "declared_addresses": declared_addresses,
-    "differing": files.differing,
+    "differing": file_differences.differing,
     "duration": clock,
     "seconds": ssh_mesh.parse_duration,
     "findings_of_hosts": findings_of_hosts,
@@ -367,7 +367,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "nvidia_upgrade_entries": entries_of,
     "node_baseline_plan": node_baseline_plan,
     "peers_of": peers_of,
-    "own_ssh_lines": own_ssh.lines,
+    "own_ssh_lines": own_ssh_lines.lines,
     "phase_outcome": phases.phase_outcome,
     "printed_command": adhoc.playbook,
     "slurm_nodes": slurm_nodes,
@@ -376,7 +376,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "validate_survey": validate_survey,
     "vars_of": vars_of,
     "verified_roles": phases.verified_roles,
-    "with_folders": files.with_folders,
+    "with_folders": file_differences.with_folders,
     "with_imports": agent_code.program,
 }
 
@@ -422,7 +422,7 @@ SOURCES = {
     "slurm_findings": Source("", slurm_answers.NODE),
     "slurm_nodes": Source("", slurm_answers.NODE),
     "software_checks": Source("", {"?__verify_noted": Each({"fault": object, "?all": object})}),
-    "own_ssh_lines": Source("", own_ssh.ANSWER),
+    "own_ssh_lines": Source("", own_ssh_lines.ANSWER),
     "ssh_mesh_keys": Source("", {"?__ssh_mesh_made": {"?user_key": Text(1 << 16)}}),
     "validate_refused": Source("", cluster_answers.PROBES),
     "validate_survey": Source("", cluster_answers.PROBES),

@@ -30,7 +30,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin
 PROJECT = Path(__file__).resolve().parents[2]
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
-from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.base.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import input_variables, inventories, job_file
 from ansible.module_utils.trainyard_controller.ansible import interrupts, terminal
 from ansible.module_utils.trainyard_controller.inputs import input_files

@@ -26,7 +26,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin
 PROJECT = Path(__file__).resolve().parents[2]
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
-from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard.base.findings import render
 from ansible.module_utils.trainyard.inputs import input_variables
 from ansible.module_utils.trainyard_controller.inputs import input_files
 from ansible.module_utils.trainyard_controller.inputs.value_sources import shown

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from ansible.module_utils.trainyard.findings.redaction import HIDDEN, without_secrets
+from ansible.module_utils.trainyard.base.redaction import HIDDEN, without_secrets
 
 # Shorter names, and words of the trade, tell of no machine, and stand in what tools print.
 _LEAST_NAME = 3

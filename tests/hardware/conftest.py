@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from anonymous import Anonymous  # noqa: E402
 from ansible.module_utils.trainyard.nvidia.nvidia_hardware import read_os  # noqa: E402
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators  # noqa: E402
-from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks  # noqa: E402
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators  # noqa: E402
+from ansible.module_utils.trainyard_node.hardware.network_discovery import read_networks  # noqa: E402
 from ansible.module_utils.trainyard_node.machine.tree import Tree  # noqa: E402
 from recording import Recording  # noqa: E402
 from report import STATES, Report  # noqa: E402

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anonymous import Anonymous
-from ansible.module_utils.trainyard.findings.redaction import safe
+from ansible.module_utils.trainyard.base.redaction import safe
 
 # Names of the steps, in this order.
 STATES = {"passed": "passed", "failed": "FAILED", "skipped": "not run"}

@@ -15,14 +15,13 @@ from ansible.module_utils.trainyard.nvidia import local_collective as rules
 from ansible.module_utils.trainyard.nvidia.cuda_verify import check_program
 from ansible.module_utils.trainyard.nvidia.library import LIBRARIES
 from ansible.module_utils.trainyard.verify.transport import read_nccl_lines
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia import library as of_node
-from ansible.module_utils.trainyard_node.nvidia import local_collective
-from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
-from ansible.module_utils.trainyard_node.nvidia.cuda_verify import verify as run_program
+from ansible.module_utils.trainyard_node.nvidia import collective_run, library_files
+from ansible.module_utils.trainyard_node.nvidia.cuda_test_program import verify as run_program
+from ansible.module_utils.trainyard_node.nvidia.cuda_toolkits import read_cuda
 from ansible.module_utils.trainyard_node.nvidia.host import read_host
-from ansible.module_utils.trainyard_node.nvidia.nccl_tests import probe_program
+from ansible.module_utils.trainyard_node.nvidia.nccl_tests_probe import probe_program
 from measured import COLLECTIVES, benchmark, verify
 from software import Missing, cuda_home, environment_of, nccl_prefix, ran, source_of, torch_of
 
@@ -70,10 +69,12 @@ def nccl(machine, request):
     if prefix != "/usr":
         home = machine.root / "nccl"
         library = str(home / "lib/libnccl.so")
-        of_node.make_home(home, LIBRARIES["nccl"].home_links(of_node.files_of_prefix(prefix)), {"provider": "test"})
-        version, _, wrong = of_node.query("nccl", library)
+        library_files.make_home(
+            home, LIBRARIES["nccl"].home_links(library_files.files_of_prefix(prefix)), {"provider": "test"}
+        )
+        version, _, wrong = library_files.query("nccl", library)
         assert not wrong, wrong
-        machine.report.machine["nccl"] = f"{version}, built with CUDA {of_node.nccl_cuda(library)}"
+        machine.report.machine["nccl"] = f"{version}, built with CUDA {library_files.nccl_cuda(library)}"
         prefix = str(home)
     return prefix
 
@@ -250,7 +251,7 @@ def test_gpus_add_up_in_the_gate(machine, nccl_tests, record):
     if not asked:
         raise Missing("one GPU alone, and the gate asks two or more")
     began = time.monotonic()
-    ran_so = local_collective.run(asked, {}, None)
+    ran_so = collective_run.run(asked, {}, None)
     record.update(status=ran_so.status, said=ran_so.said, seconds=round(time.monotonic() - began, 1))
     assert rules.fault(ran_so.status, ran_so.said, machine.count) == ""
 

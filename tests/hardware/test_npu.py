@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.ascend.rank_table import Device, Server, build, validate
 from ansible.module_utils.trainyard.hardware.npu import chip_of
-from ansible.module_utils.trainyard_node.ascend.ascend_software import read_ascend
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.ascend.ascend_state import read_ascend
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from measured import COLLECTIVES, benchmark, hccl_rows, verify
 from software import Missing, environment_of, ran, source_of, torch_of

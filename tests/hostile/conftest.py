@@ -23,7 +23,7 @@ if str(PROJECT / "library") not in sys.path:
 sys.path.insert(0, str(PROJECT / "tests/unit"))
 
 import untimed  # noqa: E402, F401
-from ansible.module_utils.trainyard_node.job.run import job  # noqa: E402
+from ansible.module_utils.trainyard_node.job.run import job_life  # noqa: E402
 from ansible.module_utils.trainyard_node.job.run.ranks import units  # noqa: E402
 from ansible.module_utils.trainyard_node.machine import as_user  # noqa: E402
 from ansible.module_utils.trainyard_node.slurm import set_aside  # noqa: E402
@@ -78,6 +78,6 @@ def place(monkeypatch):
     base.chmod(0o755)
     monkeypatch.setattr(units, "SYSTEMD_RUNNING", base / "no-systemd")
     if IS_ROOT:
-        monkeypatch.setattr(job.sys, "executable", "/usr/bin/python3")
+        monkeypatch.setattr(job_life.sys, "executable", "/usr/bin/python3")
     yield Place(base)
     shutil.rmtree(base)

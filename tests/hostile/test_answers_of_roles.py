@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.received import FINDING, NotUsableError, Source, of_hosts, received
-from ansible.module_utils.trainyard.findings.shapes import OWN, Each, Is, Raw, Whole
+from ansible.module_utils.trainyard.base.received import FINDING, NotUsableError, Source, of_hosts, received
+from ansible.module_utils.trainyard.base.shapes import OWN, Each, Is, Raw, Whole
 from ansible_run import run_ansible
 from filters import FILTERS
 from filters import of_hosts as call

@@ -8,7 +8,7 @@ import tarfile
 import pytest
 from ansible.module_utils.trainyard_controller.bundle.built_archives import rewrite
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.software.openmpi import read_mpi_of
+from ansible.module_utils.trainyard_node.software.installed_openmpi import read_mpi_of
 
 LIBRARY = "./lib/libmpi.so.40"
 

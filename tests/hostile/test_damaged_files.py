@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import UnusableError
+from ansible.module_utils.trainyard.base.shapes import named
 from ansible.module_utils.trainyard.bundle import contents, sbom, site_lock, systems, use
 from ansible.module_utils.trainyard.bundle.debs import Deb
 from ansible.module_utils.trainyard.bundle.wheels import Wheel
 from ansible.module_utils.trainyard.cluster import session_environment
-from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard.findings.shapes import named
 from ansible.module_utils.trainyard.job.record.excluded_hosts import HealthCheck
 from ansible.module_utils.trainyard.job.run.wire.answers import NODE
 from ansible.module_utils.trainyard.nvidia import upgrade
@@ -23,18 +23,18 @@ from ansible.module_utils.trainyard.software import apt
 from ansible.module_utils.trainyard.verify import bandwidth
 from ansible.module_utils.trainyard_controller.bundle import site_locking
 from ansible.module_utils.trainyard_controller.cluster import upgrade_table
-from ansible.module_utils.trainyard_controller.job import run_choice, run_list
+from ansible.module_utils.trainyard_controller.job import run_choice, run_overview
 from ansible.module_utils.trainyard_controller.nodes import cached_facts
 from ansible.module_utils.trainyard_controller.runs import excluded_record, run_folder
 from ansible.module_utils.trainyard_controller.verify import measurements, report_compare
 from ansible.module_utils.trainyard_node.job.record.event_sender import of_job
 from ansible.module_utils.trainyard_node.job.record.secrets import forget_secrets
-from ansible.module_utils.trainyard_node.job.run import job, job_folder
+from ansible.module_utils.trainyard_node.job.run import job_folder, job_life
 from ansible.module_utils.trainyard_node.job.run.ranks import container, folders, process_table, rank_exits
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia import cuda, host
-from ansible.module_utils.trainyard_node.software import builds, dataset_files, python_environment
+from ansible.module_utils.trainyard_node.nvidia import cuda_toolkits, host
+from ansible.module_utils.trainyard_node.software import build_prefix, dataset_files, python_environment
 from damage import damaged
 from job_samples import node_facts, saved_plan, saved_record, saved_verification, submitted
 
@@ -114,7 +114,7 @@ def beside_a_run(path, how):
     good = runs / "good-1"
     good.mkdir(exist_ok=True)
     (good / "plan.json").write_text(json.dumps(saved_plan("good-1")))
-    listed = run_list.list_runs(runs, None, {})
+    listed = run_overview.list_runs(runs, None, {})
     assert "good-1" in [run["id"] for run in listed["runs"]]
     plans = run_folder.read_plans(runs)
     run_folder.scheduler_runs(runs, plans)
@@ -124,7 +124,7 @@ def beside_a_run(path, how):
 
 
 def read_report(path):
-    listed = run_list.list_runs(path.parents[1], None, {})
+    listed = run_overview.list_runs(path.parents[1], None, {})
     assert "verify-1" in listed["text"]
     run_folder.saved_runs(path.parents[1], 0.0)
     good = path.with_name("other.json")
@@ -172,7 +172,7 @@ ON_CONTROLLER = {
     "drill": (
         "runs/bad-1/drill.json",
         {"format": 1, "state": "fail", "headline": "survives: no", "runs": [{"job_id": "bad-1"}]},
-        partial(beside_a_run, how=lambda runs, run: run_list.list_runs(runs, None, {})),
+        partial(beside_a_run, how=lambda runs, run: run_overview.list_runs(runs, None, {})),
     ),
     "launch": (
         "runs/bad-1/not-started",
@@ -233,7 +233,7 @@ def session(content):
 
 
 def remembered(content, tmp_path):
-    from ansible.module_utils.trainyard_node.slurm.health import _read
+    from ansible.module_utils.trainyard_node.slurm.health_check import _read
 
     (tmp_path / "memory").write_bytes(content)
     memory = health.recall(_read(str(tmp_path / "memory")), "b")
@@ -249,7 +249,7 @@ def packages(content, tmp_path):
     folder_of.mkdir(parents=True, exist_ok=True)
     (folder_of / "cuda.json").write_bytes(content)
     host._held(Tree(str(tmp_path)), "/var/lib/trainyard-root/packages")
-    cuda._record(Tree(str(tmp_path)), "/var/lib/trainyard-root/packages/cuda.json")
+    cuda_toolkits._record(Tree(str(tmp_path)), "/var/lib/trainyard-root/packages/cuda.json")
 
 
 def environment(path):
@@ -258,7 +258,7 @@ def environment(path):
 
 
 def built(path):
-    record = builds.read_record(path)
+    record = build_prefix.read_record(path)
     [str(option) for option in (record or {}).get("make", [])]
 
 
@@ -330,7 +330,7 @@ def of_job_folder(path):
         lambda found: container.remove_of_process(found, "rank0"),
         lambda found: job_folder.read_logs(found, 1000),
         lambda found: of_job(found, plan, lambda *_: None),
-        lambda found: job.list_folders(found.parent),
+        lambda found: job_life.list_folders(found.parent),
         forget_secrets,
     ):
         try:

@@ -10,18 +10,18 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
+from ansible.module_utils.trainyard.base.findings import FindingsError, UnusableError
 from ansible.module_utils.trainyard.job.plan.plan import describe, node_plans
 from ansible.module_utils.trainyard.job.run.logs import log_lines
 from ansible.module_utils.trainyard.job.schedulers.plan_shape import TO_START
 from ansible.module_utils.trainyard_controller.job import (
     cleaning,
     collecting,
-    debug_archive,
+    debug_files,
     drilling,
     heads,
     run_choice,
-    run_list,
+    run_overview,
 )
 from ansible.module_utils.trainyard_controller.job.reporting import report
 from ansible.module_utils.trainyard_controller.runs import run_folder
@@ -156,9 +156,9 @@ def of_run(runs_dir, tmp_path):
     yield lambda: report(folder, nobody("", hosts), {}, by_stop=True)
     yield lambda: report(folder, {}, {}, job_state={"state": "lost"} if "engine" in read_plan(folder) else None)
     yield lambda: collecting.collect(read_plan(folder), folder, nobody, collecting.Request(1 << 20))
-    yield lambda: run_list.compare_jobs(runs_dir, [GOOD, BAD])
-    yield lambda: debug_archive.visited(folder)
-    yield lambda: debug_archive.pack(folder, {"n1": {"facts": {}}}, {}, Path("/"), [])
+    yield lambda: run_overview.compare_jobs(runs_dir, [GOOD, BAD])
+    yield lambda: debug_files.visited(folder)
+    yield lambda: debug_files.pack(folder, {"n1": {"facts": {}}}, {}, Path("/"), [])
     yield lambda: drilling.read_run(runs_dir, {"job_id": BAD, "run": "undisturbed"})
     yield lambda: started(folder)
     yield lambda: log_lines.findings(read_plan(folder), "0,1", True)
@@ -185,7 +185,7 @@ def _measured(folder, how):
 
 def of_all(runs_dir):
     """What playbooks do with all runs: these are not ended by one that is damaged."""
-    listed = run_list.list_runs(runs_dir, nobody, {})
+    listed = run_overview.list_runs(runs_dir, nobody, {})
     assert GOOD in [run["id"] for run in listed["runs"]]
     shown = [run["id"] for run in listed["runs"]]
     assert BAD in shown or BAD in listed["text"], "it is neither in the list nor named"
@@ -248,7 +248,7 @@ def test_a_damaged_run_is_one_line_of_the_list_and_goes_by_its_name(runs_dir):
     content["nodes"][0]["host"] = 5
     path.write_text(json.dumps(content))
     why, remove = "nodes[0].host is 5, expected text", f"playbooks/clean.yml -e clean_runs=true -e job_id={BAD}"
-    listed = run_list.list_runs(runs_dir, None, {})
+    listed = run_overview.list_runs(runs_dir, None, {})
     assert [run["id"] for run in listed["runs"]] == [GOOD]
     lines = [line for line in listed["text"].splitlines() if BAD in line]
     assert lines == [f"damaged: {path}: {why}; restore it, or remove the run: {remove}"]

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.plan import obstacles
 from ansible.module_utils.trainyard_node.job.run import job_folder
 from ansible.module_utils.trainyard_node.machine import as_user, open_folders, shared_folders
 
@@ -91,13 +91,13 @@ def test_a_job_does_not_start_in_the_state_folder_of_another_user(place):
     job_dir = state / "jobs" / "digits-1"
     made(state.parent, state.name, 65534, 0o777)
     plan = {"job_dir": str(job_dir), "host": "n1"}
-    (finding,) = preflight.state_findings(plan, "daemon")
+    (finding,) = obstacles.state_findings(plan, "daemon")
     assert finding.check == "trainyard_state" and finding.found == f"{state} (drwxrwxrwx, of nobody)"
     with pytest.raises(as_user.JobError, match=r"trainyard-daemon \(drwxrwxrwx, of nobody\): expected a folder of"):
         job_folder.make(job_dir, user)
     assert [*state.iterdir()] == []
     state.rmdir()
-    assert preflight.state_findings(plan, "daemon") == preflight.state_findings(plan, "no-such-user") == []
+    assert obstacles.state_findings(plan, "daemon") == obstacles.state_findings(plan, "no-such-user") == []
     assert job_folder.make(job_dir, user) and state.stat().st_uid == user.uid
     # As systemd-tmpfiles tries it: a lock on the folder has it skip all that is below.
     descriptor = os.open(state, os.O_RDONLY)

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import Finding, render
 from ansible.module_utils.trainyard.cluster.unreachable import reason
-from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.job.plan.preflight import join
 from ansible.module_utils.trainyard.job.run.wire import answers
-from ansible.module_utils.trainyard_controller.nodes.clock import read_clock
+from ansible.module_utils.trainyard_controller.nodes.clock_offset import read_clock
 from ansible.module_utils.trainyard_node.agent import QUESTIONS
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.verify.facts import read_machine

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run.wire import answers, messages
 from ansible.module_utils.trainyard.job.schedulers import ssh

@@ -12,8 +12,8 @@ import pytest
 from ansible.module_utils.trainyard.software.requirements import Pin
 from ansible.module_utils.trainyard_node.machine import private, programs
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia import library
-from ansible.module_utils.trainyard_node.software import package_index, python_environment
+from ansible.module_utils.trainyard_node.nvidia import library_files
+from ansible.module_utils.trainyard_node.software import index_queries, python_environment
 from ansible.module_utils.trainyard_node.software.can_install import PLAIN, can_install
 from ansible.module_utils.trainyard_node.software.environment_work import Work
 from ansible.module_utils.trainyard_node.software.python_environment import EnvironmentFailure
@@ -128,7 +128,7 @@ def test_root_brings_nothing_into_an_environment_of_another_user(place, trap):
     with pytest.raises(EnvironmentFailure, match="root runs no program that others can exchange"):
         python_environment.make(place.roots / "made", python_environment.Interpreter(python, (3, 11, 2), True))
     work.interpreter = python_environment.Interpreter(python, (3, 11, 2), True)
-    assert not package_index.offered(work, Pin("a==1", "a", "1"), Path("/nowhere")).known
+    assert not index_queries.offered(work, Pin("a==1", "a", "1"), Path("/nowhere")).known
     assert not owned.exists()
 
 
@@ -186,9 +186,9 @@ def test_a_tool_that_is_named_by_its_path_has_the_rights_of_its_owner(place, tra
 
 def test_a_library_is_loaded_with_the_rights_of_its_owner(place, monkeypatch):
     ran = {}
-    monkeypatch.setattr(library.subprocess, "run", lambda *_, **settings: ran.update(settings) or Done())
+    monkeypatch.setattr(library_files.subprocess, "run", lambda *_, **settings: ran.update(settings) or Done())
     place.writes(place.state / "libnccl.so", "")
-    library.query("nccl", str(place.state / "libnccl.so"))
+    library_files.query("nccl", str(place.state / "libnccl.so"))
     assert ran.get("user") == (place.owner.uid if IS_ROOT else None)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.plan import obstacles
 from ansible.module_utils.trainyard_node.job.run import job_folder
 from ansible.module_utils.trainyard_node.job.run.ranks import folders, process_table, units
 from ansible.module_utils.trainyard_node.machine import as_user, mounts, private
@@ -187,7 +187,7 @@ def test_nobody_waits_for_a_pipe(place, job_id, name):
     assert ask("state", job_id=job_id, job_dir=folder)["known"] is (name != "node_plan.json")
     listed = ask("folders", state_dir=place.state, of_schedulers=[])["folders"]
     assert [each["job_id"] for each in listed] == ([] if name == "node_plan.json" else [job_id])
-    assert preflight.device_findings({"devices": [0], "job_id": "other", "job_dir": str(place.jobs / "other")}) == []
+    assert obstacles.device_findings({"devices": [0], "job_id": "other", "job_dir": str(place.jobs / "other")}) == []
 
 
 @pytest.mark.parametrize("content", ["[]", "7", '{"pid": "x"}', '{"pid": {}}', "[" * 5000, "{"])

@@ -4,8 +4,8 @@ The limit is far above what a linear reader takes, and a tenth or less of what o
 """
 
 import pytest
+from ansible.module_utils.trainyard.base.redaction import without_secrets
 from ansible.module_utils.trainyard.cluster import unreachable as no_answer
-from ansible.module_utils.trainyard.findings.redaction import without_secrets
 from ansible.module_utils.trainyard.hardware import gpu_health
 from ansible.module_utils.trainyard.nvidia import cuda
 from ansible.module_utils.trainyard.software import apt

@@ -10,8 +10,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard.findings import shapes
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base import shapes
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.wire import messages, monitor_files
 from ansible.module_utils.trainyard_node.job.run.monitor import connections as wire
 from ansible.module_utils.trainyard_node.job.run.monitor.monitor import Monitor

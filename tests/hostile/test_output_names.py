@@ -7,7 +7,7 @@ import os
 import pytest
 from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard_controller.runs.outputs import write_outputs
-from ansible.module_utils.trainyard_node.job.record.outputs import read_outputs
+from ansible.module_utils.trainyard_node.job.record.output_reading import read_outputs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.software import apt as rules
-from ansible.module_utils.trainyard_node.job.run.evidence import stacks
+from ansible.module_utils.trainyard_node.job.run.evidence import stack_samples
 from ansible.module_utils.trainyard_node.machine import as_user, private
 from ansible.module_utils.trainyard_node.machine.private import (
     PrivateError,
@@ -17,8 +17,8 @@ from ansible.module_utils.trainyard_node.machine.private import (
     make_private,
     opened,
 )
-from ansible.module_utils.trainyard_node.nvidia import cuda_verify
-from ansible.module_utils.trainyard_node.software import apt
+from ansible.module_utils.trainyard_node.nvidia import cuda_test_program
+from ansible.module_utils.trainyard_node.software import apt_calls
 
 GOOD = {"libnccl2": {"version": "2.21.5-1+cuda12.4", "added": True}}
 CONTENT = b"#!/bin/sh\n"
@@ -100,12 +100,12 @@ def test_a_folder_of_a_user_is_up_to_that_user_and_no_other(place):
 
 def test_a_tool_of_an_environment_that_another_user_has_is_not_run(place):
     """Root's monitor would run what the training user put there; the training user's own runs its own."""
-    tool = place.state / "venv" / "bin" / stacks.TOOL
+    tool = place.state / "venv" / "bin" / stack_samples.TOOL
     place.does(os.makedirs, tool.parent, 0o755)
     place.writes(tool, "#!/bin/sh\n")
     place.does(tool.chmod, 0o755)
-    assert as_user.run(place.owner, stacks.of_environments, str(place.state)) == str(tool)
-    assert stacks.of_environments(str(place.state)) == (str(tool) if os.geteuid() else None)
+    assert as_user.run(place.owner, stack_samples.of_environments, str(place.state)) == str(tool)
+    assert stack_samples.of_environments(str(place.state)) == (str(tool) if os.geteuid() else None)
 
 
 def test_a_file_of_the_right_content_that_another_user_owns_is_not_run(tmp_path, another_user):
@@ -142,13 +142,13 @@ def test_a_file_that_was_exchanged_is_not_run(tmp_path):
 
 
 def keeping(folder):
-    return apt.Keeping(str(folder / "packages/nccl.json"), str(folder / "preferences"), "test")
+    return apt_calls.Keeping(str(folder / "packages/nccl.json"), str(folder / "preferences"), "test")
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
     kept = keeping(tmp_path)
     assert kept.read() == {}
-    apt.place({kept.record: json.dumps(GOOD).encode()})
+    apt_calls.place({kept.record: json.dumps(GOOD).encode()})
     assert kept.read() == GOOD
     assert [path.name for path in Path(kept.record).parent.iterdir()] == ["nccl.json"]
 
@@ -160,18 +160,18 @@ def test_a_link_in_place_of_a_record_overwrites_nothing(tmp_path):
     folder.mkdir()
     for name in ("nccl.json", ".nccl.json.new"):
         (folder / name).symlink_to(victim)
-    with pytest.raises(apt.AptError, match="is not for root alone"):
+    with pytest.raises(apt_calls.AptError, match="is not for root alone"):
         kept.read()
-    apt.place({kept.record: json.dumps(GOOD).encode()})
+    apt_calls.place({kept.record: json.dumps(GOOD).encode()})
     assert victim.read_text() == "root:secret"
     assert not Path(kept.record).is_symlink() and kept.read() == GOOD
 
 
 def test_a_record_that_another_user_wrote_removes_no_package(tmp_path, another_user):
     kept = keeping(tmp_path)
-    apt.place({kept.record: json.dumps({"openssh-server": {"version": "1", "added": True}}).encode()})
+    apt_calls.place({kept.record: json.dumps({"openssh-server": {"version": "1", "added": True}}).encode()})
     another_user()
-    with pytest.raises(apt.AptError, match="is not for root alone"):
+    with pytest.raises(apt_calls.AptError, match="is not for root alone"):
         kept.read()
 
 
@@ -183,8 +183,8 @@ def test_a_record_that_another_user_wrote_removes_no_package(tmp_path, another_u
 ])  # fmt: skip
 def test_what_no_role_has_written_is_no_record(tmp_path, forged):
     kept = keeping(tmp_path)
-    apt.place({kept.record: json.dumps(forged).encode()})
-    with pytest.raises(apt.AptError, match=r"cannot be read: .*; remove it, and the holds are taken over anew"):
+    apt_calls.place({kept.record: json.dumps(forged).encode()})
+    with pytest.raises(apt_calls.AptError, match=r"cannot be read: .*; remove it, and the holds are taken over anew"):
         kept.read()
     with pytest.raises(ValueError, match=r"it |name|libc6 has "):
         rules.read_record(json.dumps(forged).encode())
@@ -198,10 +198,10 @@ def test_a_link_that_the_user_puts_into_the_folder_of_the_cuda_verification_lead
         (folder / "verify.cu").unlink(missing_ok=True)
         (folder / "verify.cu").symlink_to(victim)
 
-    monkeypatch.setattr(cuda_verify, "as_user", lambda _: {"user": 4711, "group": 4711, "env": {}})
-    monkeypatch.setattr(cuda_verify, "_verify", lambda *_: {"build": "pass"})
+    monkeypatch.setattr(cuda_test_program, "as_user", lambda _: {"user": 4711, "group": 4711, "env": {}})
+    monkeypatch.setattr(cuda_test_program, "_verify", lambda *_: {"build": "pass"})
     monkeypatch.setattr(os, "chown", give)
-    assert cuda_verify.verify("int main() {}", {}, {"user": "train", "root": str(tmp_path)}) == {"build": "pass"}
+    assert cuda_test_program.verify("int main() {}", {}, {"user": "train", "root": str(tmp_path)}) == {"build": "pass"}
     assert victim.read_text() == "root:secret"
 
 

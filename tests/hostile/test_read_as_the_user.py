@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
-from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.plan import obstacles
 from ansible.module_utils.trainyard_node.machine import files
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
@@ -27,7 +27,7 @@ def pipe(place):
 
 
 def test_a_pipe_in_place_of_a_program_or_a_script_holds_nobody(place, pipe):
-    assert preflight.programs(spec(program=pipe, scripts=[pipe]), place.user) == {}
+    assert obstacles.programs(spec(program=pipe, scripts=[pipe]), place.user) == {}
 
 
 def test_nor_does_one_in_place_of_what_an_environment_says_of_itself(place):
@@ -54,7 +54,7 @@ def test_roots_rights_lead_nowhere(place, roots):
     place.does(os.mkdir, venv)
     place.secret.write_text("version = hunter2\n")
     place.does(os.symlink, place.secret, venv / "pyvenv.cfg")
-    assert preflight.programs(spec(scripts=[str(link)]), place.user) == {}
+    assert obstacles.programs(spec(scripts=[str(link)]), place.user) == {}
     node = read_node(Tree(), packages=[], venv=str(venv), user=place.user)
     assert node["venv"]["python"] is None
 
@@ -62,13 +62,13 @@ def test_roots_rights_lead_nowhere(place, roots):
 def test_a_program_of_the_user_is_compared(place):
     script = place.jobs / "train.py"
     place.writes(script, "print(1)\n")
-    found = preflight.programs(spec(scripts=[str(script)]), place.user)
+    found = obstacles.programs(spec(scripts=[str(script)]), place.user)
     assert found[str(script)]["sha256"] == hashlib.sha256(b"print(1)\n").hexdigest()
 
 
 def test_what_is_larger_than_any_program_is_not(place, monkeypatch):
     script = place.jobs / "train.py"
     place.writes(script, "print(1)\n")
-    monkeypatch.setattr(preflight, "MAX_PROGRAM", 8)
-    assert preflight.programs(spec(scripts=[str(script)]), place.user) == {}
+    monkeypatch.setattr(obstacles, "MAX_PROGRAM", 8)
+    assert obstacles.programs(spec(scripts=[str(script)]), place.user) == {}
     assert Tree().text(str(script), 5) == "print"

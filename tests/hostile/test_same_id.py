@@ -7,7 +7,7 @@ import re
 import pytest
 from ansible.module_utils.trainyard_controller.job import collecting
 from ansible.module_utils.trainyard_controller.runs import run_folder
-from ansible.module_utils.trainyard_node.job.run import job
+from ansible.module_utils.trainyard_node.job.run import job_life
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from job_samples import make_job, make_plan, member
 from test_job_folders import ask, job_id, start  # noqa: F401 (a fixture)
@@ -61,7 +61,7 @@ def test_a_launch_whose_id_is_taken_ends_nothing(place, winner, tmp_path):
     asked, answers = launched(tmp_path / "run", place, winner, {"n1": refused, "n2": gone})
     assert asked == []
     assert answers == {"n1": refused, "n2": gone}
-    assert job.all_alive([winner / "hosts/n1"])
+    assert job_life.all_alive([winner / "hosts/n1"])
     assert len(process_table.of_job(winner.name)) == 2
 
 
@@ -90,4 +90,4 @@ def test_processes_of_another_launch_below_another_folder_are_not_ended(place, w
     answer = ask("start", node_plan=part, user=place.user, **empty)
     assert answer["failed"] and answer["taken"]
     assert not (other / winner.name).exists()
-    assert job.all_alive([winner / "hosts/n1"])
+    assert job_life.all_alive([winner / "hosts/n1"])

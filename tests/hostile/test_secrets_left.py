@@ -8,7 +8,7 @@ import os
 import pytest
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.record import secrets as log_secrets
-from ansible.module_utils.trainyard_node.job.run import job
+from ansible.module_utils.trainyard_node.job.run import job_life
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table, units
 
 SPEC = {"job_id": "test-1", "token": "t0ken", "secret_env": {"KEY": "hunter2"}, "secret_files": ["tls/key"],
@@ -61,7 +61,7 @@ def test_who_still_needs_them_keeps_them(left, monitor, monkeypatch, tmp_path):
     alive = {"pid": os.getpid(), "start_time": process_table.start_time(os.getpid())}
     folder = left({"not yet": None, "runs": alive, "comes back": GONE}[monitor])
     if monitor == "comes back":
-        monkeypatch.setattr(job, "has_systemd", lambda: True)
+        monkeypatch.setattr(job_life, "has_systemd", lambda: True)
         monkeypatch.setattr(units, "LASTING", tmp_path)
         (tmp_path / "trainyard-test-1.service").touch()
     collect(folder)

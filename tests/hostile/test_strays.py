@@ -8,10 +8,10 @@ import sys
 import time
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run import strays as not_ended
+from ansible.module_utils.trainyard.base.shapes import misfit
+from ansible.module_utils.trainyard.job.run import stray_texts
 from ansible.module_utils.trainyard.job.run.wire import answers
-from ansible.module_utils.trainyard_node.job.run import job
+from ansible.module_utils.trainyard_node.job.run import job_life
 from ansible.module_utils.trainyard_node.job.run.evidence import strays
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table, units
 from job_cluster import wait_for
@@ -110,7 +110,7 @@ def test_the_process_by_which_podman_keeps_a_users_namespace_is_not_named(place)
 
 
 def named(user):
-    found = job.not_ended(user, HOUR_S)["processes"]
+    found = job_life.not_ended(user, HOUR_S)["processes"]
     return {int(each.split()[0]) for each in found}
 
 
@@ -202,7 +202,7 @@ def test_what_root_does_as_the_user_is_not_named(place):
 def test_processes_of_root_are_never_named(place):
     """On a laptop a job may run as root: everything that root starts meanwhile would be named."""
     other = subprocess.Popen(["/bin/sleep", "1234"])
-    found = job.not_ended("root", HOUR_S)
+    found = job_life.not_ended("root", HOUR_S)
     other.kill()
     other.wait()
     assert found["count"] == 0
@@ -232,9 +232,9 @@ def test_the_unit_of_a_job_without_a_folder_keeps_its_node_in_use(place, tmp_pat
         (tmp_path / pid / "cgroup").write_text(text)
     assert process_table.in_units(tmp_path) == {"a-1", "b"}
     monkeypatch.setattr(units, "SYSTEMD_RUNNING", tmp_path)
-    monkeypatch.setattr(job.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(job_life.os, "geteuid", lambda: 0)
     monkeypatch.setattr(process_table, "in_units", lambda: {"a-1"})
-    (found,) = [each for each in job.list_folders(place.jobs) if each["job_id"] == "a-1"]
+    (found,) = [each for each in job_life.list_folders(place.jobs) if each["job_id"] == "a-1"]
     assert (found["running"], found["job_dir"]) == (True, str(place.jobs / "a-1"))
 
 
@@ -264,7 +264,7 @@ def test_files_in_shared_memory_that_no_process_uses_are_named(place, monkeypatc
     assert set(strays.shared_files(uid, HOUR_S, str(shared))) == {"left", "mapped", "open"}
     assert strays.shared_files(uid, -HOUR_S, str(shared)) == {}
     monkeypatch.setattr(strays, "shared_files", lambda *_: dict.fromkeys(("a", "b"), 3 << 20))
-    answer = job.not_ended(place.user, HOUR_S)
+    answer = job_life.not_ended(place.user, HOUR_S)
     assert not misfit(answer, answers.NOT_ENDED)
     assert answer["shared_memory"] == {"count": 2, "size_mib": 6, "names": ["a", "b"]}
 
@@ -272,22 +272,22 @@ def test_files_in_shared_memory_that_no_process_uses_are_named(place, monkeypatc
 def test_the_report_names_shared_memory_for_each_host():
     shared = {"count": 2, "size_mib": 512, "names": ["torch_77_1\x1b[2J"]}
     some = {"not_ended": {"count": 0, "user": "train", "processes": [], "shared_memory": shared}}
-    assert not_ended.texts({"n2": some}) == [
+    assert stray_texts.texts({"n2": some}) == [
         "left in /dev/shm on n2: 512 MiB in 2 files of user train, which no process uses: torch_77_1\\x1b[2J; 1 more",
         "  if the job made them, remove them there: rm /dev/shm/NAME",
     ]
-    assert len(not_ended.texts({f"n{number}": some for number in range(9)})) == 8
+    assert len(stray_texts.texts({f"n{number}": some for number in range(9)})) == 8
 
 
 def test_the_report_names_them_on_one_line_for_each_host():
     nothing = {"not_ended": {"count": 0, "user": "train", "processes": []}}
     some = {"not_ended": {"count": 3, "user": "train", "processes": ["7 sleep\n  STILL RUNNING", "8 x\x1b[2J"]}}
-    assert not_ended.texts({"n1": nothing, "n2": {"msg": "timed out"}}) == []
-    assert not_ended.texts({"n1": nothing, "n2": some}) == [
+    assert stray_texts.texts({"n1": nothing, "n2": {"msg": "timed out"}}) == []
+    assert stray_texts.texts({"n1": nothing, "n2": some}) == [
         "not ended by trainyard on n2: 3 processes of user train that started during the job: "
         "7 sleep STILL RUNNING; 8 x\\x1b[2J; 1 more",
         "  where a rank started them (ssh, systemd-run), end them there: kill PID",
     ]
-    many = not_ended.texts({f"n{number}": some for number in range(8)})
+    many = stray_texts.texts({f"n{number}": some for number in range(8)})
     assert len(many) == 8
     assert many[6] == "not ended by trainyard: such processes on 2 further hosts"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.visible import as_overwritten, visible, visible_but_colours
+from ansible.module_utils.trainyard.base.visible import as_overwritten, visible, visible_but_colours
 
 PROJECT = Path(__file__).resolve().parents[2]
 # Write the clipboard; up a line and clear it, then a success; text in another order; C1's own introducer; concealed.

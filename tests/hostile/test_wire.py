@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import Each, misfit
+from ansible.module_utils.trainyard.base.shapes import Each, misfit
 from ansible.module_utils.trainyard.job.run.logs.failure_kinds import KINDS
 from ansible.module_utils.trainyard.job.run.wire import guests, messages
 from ansible.module_utils.trainyard_node.job.run.monitor import connections as wire

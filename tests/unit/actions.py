@@ -23,7 +23,7 @@ def plugin_class(action):
 def answered(action, check, given):
     """Check the options and answer, in a process that is a controller for good once it has imported this."""
     from ansible.errors import AnsibleError
-    from ansible.module_utils.trainyard.findings.findings import UnusableError
+    from ansible.module_utils.trainyard.base.findings import UnusableError
 
     plugin = object.__new__(plugin_class(action))
     plugin._task, plugin._load_name = SimpleNamespace(args=given, check_mode=check), action

@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from ansible.module_utils.trainyard.findings.shapes import misfit, named
+from ansible.module_utils.trainyard.base.shapes import misfit, named
 
 FOLDER = Path(__file__).resolve().parents[2] / "plugins/filter"
 FILTERS = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.decide.attempt_watch import Local
 from ansible.module_utils.trainyard.job.run.decide.head_state import HeadState, cluster_state
 from ansible.module_utils.trainyard.job.run.decide.orders import Now, PollCheckpoints

@@ -20,7 +20,7 @@ MAY_IMPORT = {
 }
 # Folders below a folder, lowest first: each may import those before it. "" has the files beside them.
 ORDER = {
-    "trainyard": ["findings", "hardware", "software", "bundle", "cluster", "nvidia", "ascend", "slurm", "job", "verify",
+    "trainyard": ["base", "hardware", "software", "bundle", "cluster", "nvidia", "ascend", "slurm", "job", "verify",
                   "removal", "report", "inputs"],
     "trainyard_node": ["machine", "hardware", "software", "ascend", "cluster", "nvidia", "slurm", "job", "verify",
                        "removal"],

@@ -40,8 +40,7 @@ from ansible.module_utils.trainyard.slurm import health as slurm_health
 from ansible.module_utils.trainyard.slurm import slurm_state, switch_tree
 from ansible.module_utils.trainyard.software import apt, containers
 from ansible.module_utils.trainyard.verify import pair_report
-from ansible.module_utils.trainyard_node.cluster import hosts as node_hosts
-from ansible.module_utils.trainyard_node.cluster import identity, node_identity
+from ansible.module_utils.trainyard_node.cluster import baseline_check, identity, node_identity
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia import host as nvidia_host
 from ansible.module_utils.trainyard_node.verify import facts as verify_facts
@@ -188,7 +187,7 @@ PARSERS = {
         identity.parse_hard_limits,
         ["Max locked memory   8388608   8388608   bytes\nMax open files   1024   1048576   files\n"],
     ),
-    "ulimit": (node_hosts.parse_ulimit, commands("ulimit")),
+    "ulimit": (baseline_check.parse_ulimit, commands("ulimit")),
 }  # fmt: skip
 
 

@@ -17,15 +17,17 @@ STARTS = {"subprocess.run", "subprocess.Popen", "subprocess.check_output", "modu
 # What has its environment from elsewhere, or is not read: a rank, a receiver of events, a monitor, and its own program.
 OTHERS = {
     "trainyard_node/cluster/ssh_logins.py": {"try_login": "as_user"},
-    "trainyard_node/job/plan/image_transfer.py": dict.fromkeys(("_store", "_run", "_pull", "_copy"), "images.settings"),
-    "trainyard_node/job/plan/images.py": {"inside": "settings"},
-    "trainyard_node/job/plan/imports.py": {"_printed": "its callers"},
+    "trainyard_node/job/plan/image_fetch.py": dict.fromkeys(
+        ("_store", "_run", "_pull", "_copy"), "image_inspection.settings"
+    ),
+    "trainyard_node/job/plan/image_inspection.py": {"inside": "settings"},
+    "trainyard_node/job/plan/import_check.py": {"_printed": "its callers"},
     "trainyard_node/job/record/event_sender.py": {"start": "a receiver"},
     "trainyard_node/job/run/ranks/container.py": {"_quietly": "program_environment"},
     # A command of mpirun's own, as ssh would run it.
     "trainyard_node/job/run/ranks/daemons.py": {"_start": "base_env"},
-    "trainyard_node/job/run/job.py": {"_start_monitor": "our monitor"},
-    "trainyard_node/nvidia/cuda_verify.py": {"_run": "as_user"},
+    "trainyard_node/job/run/job_life.py": {"_start_monitor": "our monitor"},
+    "trainyard_node/nvidia/cuda_test_program.py": {"_run": "as_user"},
     "openmpi.py": {"start": "as_user"},
 }
 

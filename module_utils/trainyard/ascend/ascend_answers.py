@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes of what hosts answer about Ascend's software, as far as rules read it (findings/received.py)."""
+"""The shapes of what hosts answer about Ascend's software, as far as rules read it (base/received.py)."""
 
 from __future__ import annotations
 
 import ipaddress
 from typing import Any
 
-from ..findings.shapes import OWN, Each, Exact, Whole
+from ..base.shapes import OWN, Each, Exact, Whole
 
 
 def device_address(value: Any) -> None:

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding, counted, host_list
-from ..findings.majority import usual
+from ..base.findings import Finding, counted, host_list
+from ..base.majority import usual
 from ..hardware.npu import NET_HEALTH_UNKNOWN
 from .rank_table_view import link_local
 

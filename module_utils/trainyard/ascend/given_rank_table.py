@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .rank_table import loads
-from .rank_table_view import ServerView, View
+from .rank_table_view import ServerView, View, loads
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..findings.findings import Finding, faults
+from ..base.findings import Finding, faults
 from .rank_table_rules import VERSIONS, device_set_problems, validate
 from .rank_table_servers import Table, dumps, super_pods_of
-from .rank_table_view import CHIPS, WRITE_ANEW, View, as_error, number, shown, version_of
+from .rank_table_view import CHIPS, View, as_error, number, shown, version_of
 
 __all__ = [
     "CHIPS", "VERSIONS", "Device", "Server", "Table", "as_error", "build", "device_set_problems", "dumps",
-    "file_name", "file_text", "loads", "merge", "path_problems", "repair", "validate",
+    "file_name", "file_text", "merge", "path_problems", "repair", "validate",
 ]  # fmt: skip
 
 
@@ -190,19 +190,6 @@ def _renumbered(table: Table) -> Table:
         devices = [{**device.data, "rank_id": str(next(ranks))} for device in ordered]
         entries.append({**server.data, "device": devices})
     return {**table, "server_list": entries}
-
-
-def loads(text: str) -> tuple[object, list[Finding]]:
-    """Return the table in a text, for validate(), or None and why the text is not JSON."""
-    try:
-        return json.loads(text), []
-    except json.JSONDecodeError as error:
-        where, found = f"line {error.lineno}, column {error.colno}", error.msg
-    except RecursionError:
-        where, found = "file", "nested too deeply"
-    except ValueError as error:  # a number of thousands of digits
-        where, found = "file", str(error)
-    return None, [Finding("json", found, "JSON text", WRITE_ANEW, host=where)]
 
 
 def file_name(table: Table) -> str:

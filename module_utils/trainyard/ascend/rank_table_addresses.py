@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..findings.findings import Finding, Warned, counted
-from ..findings.majority import usual
+from ..base.findings import Finding, Warned, counted
+from ..base.majority import usual
 from .rank_table_view import View, address_family, addresses, field_text, link_local, number, repeats, shown
 
 # HCCL reads these on an A3 only, where operations are tried again between super pods.

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..findings.findings import Finding, Warned
-from .rank_table import Device, Server, Table, build, loads, merge, repair, validate
+from ..base.findings import Finding, Warned
+from .rank_table import Device, Server, Table, build, merge, repair, validate
+from .rank_table_view import loads
 
 
 def parse(content: bytes) -> tuple[object, list[Finding]]:

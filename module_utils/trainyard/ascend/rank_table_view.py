@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 CHIPS = ("910", "910b", "a3")
 # Upper bounds in characters: a server_id, and a value in a message.
@@ -23,6 +23,19 @@ T = TypeVar("T")
 def as_error(problem: Finding) -> Finding:
     """Return a warning as an error, where more is required than HCCL requires."""
     return Finding(**problem.as_dict())
+
+
+def loads(text: str) -> tuple[object, list[Finding]]:
+    """Return the table in a text, for validate(), or None and why the text is not JSON."""
+    try:
+        return json.loads(text), []
+    except json.JSONDecodeError as error:
+        where, found = f"line {error.lineno}, column {error.colno}", error.msg
+    except RecursionError:
+        where, found = "file", "nested too deeply"
+    except ValueError as error:  # a number of thousands of digits
+        where, found = "file", str(error)
+    return None, [Finding("json", found, "JSON text", WRITE_ANEW, host=where)]
 
 
 def shown(value: object) -> str:

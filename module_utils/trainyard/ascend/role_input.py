@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..software.requirements import setting_finding
 from .ascend_software import DEFAULT_ROOT
 

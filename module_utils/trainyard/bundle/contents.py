@@ -26,8 +26,8 @@ from pathlib import PurePath
 from typing import Any
 
 from ..software.installed import size_text
-from . import files, images
-from .files import file_name
+from . import bundled_images, locked_files
+from .locked_files import file_name
 from .site_lock import parts_of
 from .wheels import Wheel, pylock, pylock_name, requirements
 
@@ -73,14 +73,14 @@ def items(lock: Mapping[str, Any]) -> list[Item]:
                 found[path] = Item(
                     path, wheel["url"], wheel["bytes"], wheel["sha256"], f"{wheel['name']} {wheel['version']}"
                 )
-    places = files.paths(lock["files"])
+    places = locked_files.paths(lock["files"])
     for file in lock["files"]:
         if file["sha256"]:
             path = places[file["sha256"]]
             found[path] = Item(path, file["url"], 0, file["sha256"], file["what"])
-    for image in images.of_lock(lock):
+    for image in bundled_images.of_lock(lock):
         path, given = image_path(image), image["image"]
-        source = images.path_of(given) or given
+        source = bundled_images.path_of(given) or given
         found[path] = Item(path, source, image["bytes"], image["sha256"], given, image["architecture"])
     return [found[path] for path in sorted(found)]
 
@@ -132,7 +132,7 @@ def listing(found: Iterable[Item], left_out: Iterable[Mapping[str, str]]) -> lis
     ]
     total = size_text(sum(each.bytes for each in found))
     state = ", incomplete" if left_out else ""
-    return [*lines, f"{len(found)} files, {total}{state}", *map(files.absent, left_out)]
+    return [*lines, f"{len(found)} files, {total}{state}", *map(locked_files.absent, left_out)]
 
 
 def sums_text(sums: Mapping[str, str]) -> str:

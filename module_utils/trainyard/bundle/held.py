@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..findings.findings import Finding, some_of
+from ..base.findings import Finding, some_of
 from ..software import apt
 
 # Above all repositories, which have 500 or 990; from 1000 on a newer version would be replaced.

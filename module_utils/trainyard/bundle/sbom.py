@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..software.image_forms import REGISTRY
-from . import images
+from . import bundled_images
 from .site_lock import parts_of
 from .systems import named
 
@@ -71,14 +71,14 @@ def _components(lock: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     for file in lock["files"]:
         entry = {"name": file["what"], "version": "", "sha256": file["sha256"]}
         yield _component("file", entry, f"pkg:generic/{_part(file['what'])}?download_url={quote(file['url'], safe='')}")
-    for image in images.of_lock(lock):
+    for image in bundled_images.of_lock(lock):
         yield _component("container", *_image(image))
 
 
 def _image(image: Mapping[str, Any]) -> tuple[dict[str, str], str]:
     """Return name, version and sum of an image, and its package URL."""
     given = image["image"]
-    if images.path_of(given):
+    if bundled_images.path_of(given):
         return {"name": image["file"], "version": "", "sha256": image["sha256"]}, f"pkg:generic/{_part(image['file'])}"
     where, _, digest = given.removeprefix(REGISTRY).partition("@")
     purl = f"pkg:oci/{_part(where.rpartition('/')[2])}@{_part(digest)}?repository_url={quote(where, safe='/')}"

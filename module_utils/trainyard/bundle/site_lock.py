@@ -15,15 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..findings.findings import counted, host_list
-from ..findings.shapes import Each, Shape, Whole, file_name, misfit
-from ..findings.state_format import DamagedError, loads
-from ..findings.visible import one_line
+from ..base.findings import counted, host_list
+from ..base.shapes import Each, Shape, Whole, file_name, misfit
+from ..base.state_format import DamagedError, loads
+from ..base.visible import one_line
 from ..software.installed import size_text
 from ..software.requirements import is_sha256
-from . import files, images, repositories
+from . import bundled_images, locked_files, repositories
 from .debs import Deb
-from .files import Requests
+from .locked_files import Requests
 from .systems import System
 from .wheels import Wheel, request
 
@@ -135,7 +135,7 @@ def uncovered(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
             for each in part.get("missing") or ():
                 found.setdefault((str(each["what"]), str(each["why"])), []).append(host)
     named = [{"what": f"{what} of {host_list(hosts)}", "why": why} for (what, why), hosts in sorted(found.items())]
-    return named + files.brought(requests)
+    return named + locked_files.brought(requests)
 
 
 def unchanged(old: Lock | None, systems: Mapping[System, Wanted]) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def lock(
         "version": VERSION,
         "systems": found,
         "controller": dict(controller or {}),
-        "files": [files.entry(each) for each in files.requested(requests)],
+        "files": [locked_files.entry(each) for each in locked_files.requested(requests)],
         "missing": uncovered(requests) + lacking + ([_NO_CONTROLLER] if controller == {} else []),
     }
 
@@ -264,7 +264,7 @@ def entries(found: Lock) -> dict[tuple[str, str, str], str]:
         # Hosts may get one thing as several archives, such as those of two architectures.
         others = versions.get(("", "", file["what"]), "")
         versions["", "", file["what"]] = f"{others} {file['sha256'][:12]}".lstrip()
-    for image in images.of_lock(found):
+    for image in bundled_images.of_lock(found):
         versions["", "", image["image"]] = image["file"]
     return versions
 
@@ -292,8 +292,8 @@ def summary(found: Lock) -> list[str]:
             text_of = f"{counted(len(wheels), 'wheel')} for Python {environment['python']}, {_size(wheels)}"
             lines.append(f"{label} {name}: {text_of}")
     lines += [f"file: {file['what']}" for file in found["files"]]
-    lines += [f"image: {image['image']} as images/{image['file']}" for image in images.of_lock(found)]
-    return lines + [files.absent(each) for each in found["missing"]]
+    lines += [f"image: {image['image']} as images/{image['file']}" for image in bundled_images.of_lock(found)]
+    return lines + [locked_files.absent(each) for each in found["missing"]]
 
 
 def _size(listed: Iterable[Mapping[str, Any]]) -> str:

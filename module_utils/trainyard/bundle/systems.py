@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 # Debian's names of architectures, by the kernel's.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..software import apt
 from ..software.requirements import normal
-from . import files, images, repositories
+from . import bundled_images, locked_files, repositories
 from .contents import image_path, wheel_path
-from .files import Requests
+from .locked_files import Requests
 from .site_lock import LockError
 from .systems import System
 from .wheels import request
@@ -50,8 +50,8 @@ def refused_files(
 
     `found`: the sums of these files by path, None for one that is not there. The lock knows what they should be.
     """
-    asked = {files.key(file) for file in files.requested(requests)}
-    named, places = {file["sha256"]: file for file in lock["files"]}, files.paths(lock["files"])
+    asked = {locked_files.key(file) for file in locked_files.requested(requests)}
+    named, places = {file["sha256"]: file for file in lock["files"]}, locked_files.paths(lock["files"])
     findings = []
     for sha256, path in places.items():
         if path not in found or sha256 not in asked or found[path] == sha256:
@@ -67,17 +67,17 @@ def refused_files(
 def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapping[str, System]) -> list[Finding]:
     """Return the findings where a bundle's lock lacks what hosts are to get."""
     findings = lacking(lock, requests, systems, "bundle", _AGAIN)
-    findings += images.lacking(lock, images.wanted(requests, systems), _AGAIN)
+    findings += bundled_images.lacking(lock, bundled_images.wanted(requests, systems), _AGAIN)
     return findings + _without_files(lock, requests)
 
 
 def _without_files(lock: Mapping[str, Any], requests: Mapping[str, Requests]) -> list[Finding]:
     """Return the findings on files that roles would download, as the bundle lacks them; some have no sum to know by."""
-    there = {key for each in lock["files"] for key in (each["sha256"], files.key(each))}
+    there = {key for each in lock["files"] for key in (each["sha256"], locked_files.key(each))}
     absent: dict[tuple[str, str], list[str]] = {}
     for host, parts in requests.items():
-        for file in files.requested({host: parts}):
-            if (key := files.key(file)) and key not in there:
+        for file in locked_files.requested({host: parts}):
+            if (key := locked_files.key(file)) and key not in there:
                 absent.setdefault((file["what"], key), []).append(host)
     findings = []
     for (what, key), hosts in absent.items():
@@ -186,7 +186,7 @@ def versions(lock: Mapping[str, Any], system: System) -> dict[str, str]:
 
 def paths(lock: Mapping[str, Any], system: System, sums: Iterable[str]) -> list[str]:
     """Return the files of a bundle that a node of this system gets: its repository, its wheels, images, public key."""
-    named = {image_path(image) for image in images.of_system(lock, system)} | {"key.asc"}
+    named = {image_path(image) for image in bundled_images.of_system(lock, system)} | {"key.asc"}
     for part in lock["systems"][str(system)]["environments"].values():
         named |= {wheel_path(wheel) for wheel in part["wheels"]}
     return sorted(path for path in sums if path in named or path.startswith(f"debs/{system}/"))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes of what hosts answer about themselves as members of a cluster (findings/received.py)."""
+"""The shapes of what hosts answer about themselves as members of a cluster (base/received.py)."""
 
 from __future__ import annotations
 
 import ipaddress
 from typing import Any
 
-from ..findings.shapes import MAYBE_INT, NOTHING, Is, Raw, Text, Whole
+from ..base.shapes import MAYBE_INT, NOTHING, Is, Raw, Text, Whole
 
 # Upper bounds: a limit in bytes or descriptors, an id of a user or group.
 _MAX_LIMIT, _MAX_ID = 1 << 63, 1 << 32

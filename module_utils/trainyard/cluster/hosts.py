@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Optional, Union
 
-from ..findings.findings import Finding, host_list
+from ..base.findings import Finding, host_list
 
 IPAddress = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 Limit = Optional[int]

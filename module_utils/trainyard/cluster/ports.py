@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 
-from ..findings.spans import stretches
+from ..base.spans import stretches
 
 # Lower ports belong to well-known services.
 FIRST, LAST = 10000, 65535

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..findings.shapes import Each, misfit
-from ..findings.state_format import loads
+from ..base.shapes import Each, misfit
+from ..base.state_format import loads
 
 _MARK = "# piece "
 # The PATH that sshd on Debian and Red Hat gives a session without a login shell.

@@ -13,8 +13,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.findings import grouped, host_list
-from ..findings.shapes import Each, Text
+from ..base.findings import grouped, host_list
+from ..base.shapes import Each, Text
 
 Answer = Mapping[str, Any]
 # File systems of one kernel: two hosts share a folder there only if both are containers of that kernel.

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..findings.findings import Finding, counted, host_list
+from ..base.findings import Finding, counted, host_list
 
 KINDS = ("host", "user")
 

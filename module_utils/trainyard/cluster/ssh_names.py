@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from .hosts import is_inside, parse_address
 from .ssh_mesh import PRINCIPAL, MeshNode
 

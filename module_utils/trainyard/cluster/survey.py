@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding, counted, host_list
+from ..base.findings import Finding, counted, host_list
 from ..software import system_packages
 from .unreachable import OLDEST_PYTHON, PYTHON, Answer, brace_before, cause, no_answers, python_finding
 

@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import counted, grouped, some_of
-from ..findings.shapes import Is, Shape
-from ..findings.visible import one_line
+from ..base.findings import counted, grouped, some_of
+from ..base.shapes import Is, Shape
+from ..base.visible import one_line
 
 Topology = Mapping[str, Any]
 Path = tuple[str, ...]

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..findings.adhoc import ansible
-from ..findings.findings import Finding, connection_reason, host_list
+from ..base.adhoc import ansible
+from ..base.findings import Finding, connection_reason, host_list
 
 Answer = Mapping[str, Any]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..findings.adhoc import shell
-from ..findings.checks import Check
-from ..findings.findings import grouped, host_list, some_of
+from ..base.adhoc import shell
+from ..base.checks import Check
+from ..base.findings import grouped, host_list, some_of
 
 Reading = Mapping[str, Any]
 Texts = Mapping[str, Sequence[str]]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..findings.checks import Check
-from ..findings.findings import counted, grouped
-from ..findings.majority import usual
+from ..base.checks import Check
+from ..base.findings import counted, grouped
+from ..base.majority import usual
 from .device_checks import Reading, Rule, device_check
 from .gpu_links import check_nvlinks
 from .gpu_rules import HARDWARE_XIDS, check_gpus

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from ..findings.checks import Check
-from ..findings.findings import grouped
-from ..findings.majority import usual
+from ..base.checks import Check
+from ..base.findings import grouped
+from ..base.majority import usual
 from .device_checks import Reading, Rule
 from .tool_text import lines_of
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings.checks import Check
-from ..findings.findings import counted, grouped
+from ..base.checks import Check
+from ..base.findings import counted, grouped
 from .device_checks import Reading, Rule
 from .gpu_health import UNREAD
 

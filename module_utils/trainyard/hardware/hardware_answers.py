@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes of what hosts answer about their adapters, as far as rules read it (findings/received.py)."""
+"""The shapes of what hosts answer about their adapters, as far as rules read it (base/received.py)."""
 
 from __future__ import annotations
 
-from ..findings.shapes import MAYBE_NUMBER, MAYBE_TEXT, NOTHING, OWN, Raw, Whole
+from ..base.shapes import MAYBE_NUMBER, MAYBE_TEXT, NOTHING, OWN, Raw, Whole
 
 _PORT = {
     "device": str,

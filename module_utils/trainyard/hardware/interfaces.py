@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Union
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 
 class Interface(TypedDict):

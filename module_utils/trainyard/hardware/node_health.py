@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..findings.checks import Check
+from ..base.checks import Check
 from .device_checks import device_check
 from .device_health import check_devices
 from .gpu_rules import PERSISTENCE

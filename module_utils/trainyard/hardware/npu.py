@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
-from ..findings.findings import grouped
+from ..base.findings import grouped
 from .accelerators import Device
 from .tool_text import lines_of, number
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ..findings.spans import spans
+from ..base.spans import spans
 from .accelerators import Accelerators, Device, device, first_missing, no_accelerators, nvidia_advice, pci_address
 from .tool_text import excerpt, lines_of
 

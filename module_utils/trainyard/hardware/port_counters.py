@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..findings.findings import counted
+from ..base.findings import counted
 
 Counters = Mapping[str, "int | None"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.checks import Check
-from ..findings.findings import grouped
-from ..findings.majority import usual
+from ..base.checks import Check
+from ..base.findings import grouped
+from ..base.majority import usual
 from .device_checks import Reading, Rule
 from .interfaces import natural_order, nccl_ib_hca
 

@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding, host_list
-from ..findings.majority import usual
+from ..base.findings import Finding, host_list
+from ..base.majority import usual
 from .interfaces import RdmaPort, port_name
 
 State = Mapping[str, Any]

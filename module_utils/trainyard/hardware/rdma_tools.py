@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parse outputs on RDMA ports that somebody saved: `ibstat`, `ibstatus`, `ibdev2netdev` (also -v), `rdma link`.
 
-Nodes read sysfs (trainyard_node/hardware/interfaces.py). An interface that ibdev2netdev calls Down says nothing of the
-port: with InfiniBand alone nobody gives it an address.
+Nodes read sysfs (trainyard_node/hardware/network_discovery.py). An interface that ibdev2netdev calls Down says nothing
+of the port: with InfiniBand alone nobody gives it an address.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from ..findings.visible import ESCAPE_SEQUENCE
+from ..base.visible import ESCAPE_SEQUENCE
 
 # Upper bound for a line that a tool prints, in characters: the time of a pattern may grow with the square of a line.
 _MAX_LINE = 1000

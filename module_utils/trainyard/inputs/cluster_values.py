@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..nvidia.stack import choose
 from .input_variables import Place
 

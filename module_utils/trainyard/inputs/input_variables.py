@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..findings.findings import Finding, host_list
-from ..findings.visible import unwritable
+from ..base.findings import Finding, host_list
+from ..base.visible import unwritable
 from ..job.file import specification
 from ..job.file.job_command import of_text
 from ..job.file.variables import VARIABLES

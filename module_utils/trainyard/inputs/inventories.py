@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from .input_variables import Place
 from .job_file import similar
 

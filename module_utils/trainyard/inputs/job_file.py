@@ -9,15 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..findings.findings import Finding, host_list
-from ..findings.visible import type_name
+from ..base.findings import Finding, host_list
+from ..base.visible import type_name
 from ..job.file.variables import VARIABLES, reader
 from .input_variables import Place
-
-
-def from_here(path: str, here: str) -> str:
-    """Return a path relative to the folder `here` where it is inside, otherwise as it is."""
-    return path.removeprefix(here.rstrip("/") + "/")
 
 
 def similar(path: str, files: Iterable[str]) -> str:

@@ -10,9 +10,9 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..findings.adhoc import extra_vars
-from ..findings.checks import PHASES
-from ..findings.findings import Finding, counted, host_list
+from ..base.adhoc import extra_vars
+from ..base.checks import PHASES
+from ..base.findings import Finding, counted, host_list
 
 # Tags with a meaning of Ansible's own.
 SPECIAL = frozenset({"all", "always", "never", "tagged", "untagged"})

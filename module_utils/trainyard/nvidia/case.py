@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from . import nvidia_hardware
 from .driver import has_module
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..software.containers import MARK
 
 # The device by which Podman gives a container all GPUs.

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
-from ..findings.majority import unlike_most
+from ..base.findings import Finding
+from ..base.majority import unlike_most
 from .cuda import State
 from .cuda_plan import compiler_findings, matches, toolkit_text
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..software.requirements import is_sha256, source
 from .cuda import NVCC_BUILDS, State, gcc_fits, newest_gcc, numbers, release
 

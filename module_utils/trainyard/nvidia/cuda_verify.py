@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..findings.findings import Finding, counted
+from ..base.findings import Finding, counted
 
 TIMED_OUT = 124
 _SUM = re.compile(
@@ -77,7 +77,7 @@ def check_program(
 ) -> tuple[dict[str, str], list[Finding]]:
     """Return the states `build` and `run` of a node with a `detail`, and what somebody has to do about it.
 
-    `program` is the result of the node (trainyard_node/nvidia/cuda_verify.py).
+    `program` is the result of the node (trainyard_node/nvidia/cuda_test_program.py).
     """
     found = {"build": program["build"], "run": "unknown", "detail": program["detail"]}
     gpus, expected, action = expected_gpus(declared, on_the_bus), "", ""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..software import apt
 from .driver_plan import OWN_VERSIONS, choose_version, offers, pinning_packages, requested_branch, roots
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..software.requirements import is_sha256
 from .case import also_replace, override
 from .driver import VERSION, has_module, package_version

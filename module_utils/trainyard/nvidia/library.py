@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..findings.findings import Finding
-from ..findings.majority import unlike_most
+from ..base.findings import Finding
+from ..base.majority import unlike_most
 
 if TYPE_CHECKING:
     from mmap import mmap

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.visible import visible
+from ..base.visible import visible
 from . import nccl_tests_faults
 from .nccl_tests_output import parse_text
 

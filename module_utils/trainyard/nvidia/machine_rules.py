@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from ..findings.findings import host_list
+from ..base.findings import host_list
 from . import cuda, driver_plan, nvidia_hardware
 from .case import Case, Result, fetched, override, row_of, within
 from .driver import is_driver_package

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from ..software.builds import Record, State, place_findings, share_out
 from ..software.requirements import is_sha256, setting_finding
 from . import gencode

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..findings.findings import counted, host_list
+from ..base.findings import counted, host_list
 from .nccl_tests_output import Output
 
 

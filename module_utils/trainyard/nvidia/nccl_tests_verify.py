@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding, host_list
-from ..findings.majority import unlike_most
+from ..base.findings import Finding, host_list
+from ..base.majority import unlike_most
 
 Probe = Mapping[str, Any]
 

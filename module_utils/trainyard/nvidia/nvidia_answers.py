@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes of what hosts answer about NVIDIA's software, as far as rules read it (findings/received.py).
+"""The shapes of what hosts answer about NVIDIA's software, as far as rules read it (base/received.py).
 
 What stands there as `object` comes from the inventory: the controller puts it beside what the host answered.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..findings.shapes import NOTHING, OWN, Each, Exact, Is, Raw, Text, Whole
+from ..base.shapes import NOTHING, OWN, Each, Exact, Is, Raw, Text, Whole
 from ..software.software_answers import PLACE, host_name, path, version
 
 # Upper bounds: MiB or a number of devices; the file with the packages of a driver, in characters.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..software import mindspore
+from ..software import mindspore_releases
 from . import nccl_sources
 from .case import NEWEST, Case, Host, Parts, Result, Row, Rules, fetched, override, range_text, row_of, within
 from .cuda import release
@@ -147,8 +147,8 @@ def _mindspore(case: Case) -> Iterator[Result]:
     if case.framework["name"] != "mindspore" or not cuda:
         return
     row: Row = case.rules["mindspore"]
-    known = mindspore.RELEASES.get(release(version))
-    cudas = known.cudas if known else tuple(mindspore.CUDAS)
+    known = mindspore_releases.RELEASES.get(release(version))
+    cudas = known.cudas if known else tuple(mindspore_releases.CUDAS)
     name = f"mindspore {version} for CUDA {cuda}"
     if cuda not in cudas:
         expected = f"CUDA {' or '.join(cudas)}" if cudas else "another release: this one has no GPU wheel"
@@ -159,7 +159,7 @@ def _mindspore(case: Case) -> Iterator[Result]:
         found = f"mindspore {version} for GPUs on {case.facts['arch']}"
         action = "take the host out of the group, or choose another framework"
         yield case.by_row(row, check, found, f"{', '.join(row['arch'])}: there are no other wheels", action)
-    least = mindspore.CUDAS[cuda].driver
+    least = mindspore_releases.CUDAS[cuda].driver
     yield from _old_driver(case, row, check, name, least)
 
 
@@ -242,7 +242,7 @@ def _nccl(case: Case) -> Iterator[Result]:
 def _cudnn(case: Case) -> Iterator[Result]:
     cudnn, toolkit, framework = case.cudnn, case.toolkit, case.framework
     version, cuda = cudnn["version"], toolkit["version"] if toolkit.used else ""
-    known = mindspore.CUDAS.get(framework["cuda"]) if framework["name"] == "mindspore" else None
+    known = mindspore_releases.CUDAS.get(framework["cuda"]) if framework["name"] == "mindspore" else None
     if known:
         name = f"mindspore {framework['version']} for CUDA {framework['cuda']}"
         found, expected = f"cuDNN {version} for {name}", f"cuDNN {known.cudnn}" + case.source({"source": "mindspore"})

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding, counted, host_list
+from ..base.findings import Finding, counted, host_list
 from . import nvidia_hardware
 from .case import Host, Part, Result, Rules
 from .rules import check

@@ -14,9 +14,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding, counted, host_list
-from ..findings.shapes import Each, Shape
-from ..findings.visible import visible
+from ..base.findings import Finding, counted, host_list
+from ..base.shapes import Each, Shape
+from ..base.visible import visible
 from ..software.requirements import is_sha256
 from . import driver
 from .cuda_verify import works

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-# Commands of apt as Ansible's module and trainyard's own (trainyard_node/software/apt.py) give them.
+# Commands of apt as Ansible's module and trainyard's own (trainyard_node/software/apt_calls.py) give them.
 _OURS = (
     re.compile(r"Dpkg::Options::=--force-confdef"),
     re.compile(r"install( --no-install-recommends)? python3-apt -y -q"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..cluster.own_ssh import AUTHORIZED, KNOWN
+from ..cluster.own_ssh_lines import AUTHORIZED, KNOWN
 
 # How a place is undone.
 # OWN: it goes, or what was there before is put back.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding, counted, some_of
+from ..base.findings import Finding, counted, some_of
 from . import history
 from .places import DATA, EMPTY, FOLDER, LINES, OWN, WHOLE, Place, ours_by_name
 from .removal_record import Record, State

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..findings.findings import grouped, host_list
+from ..base.findings import grouped, host_list
 
 
 def summary(answers: Mapping[str, Mapping[str, Any]], *, check: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings.findings import grouped
+from ..base.findings import grouped
 from ..verify.measured import size_text
 from .plot import Plot, Point, plot
 

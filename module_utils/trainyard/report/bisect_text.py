@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..findings.adhoc import playbook
-from ..findings.findings import Finding, counted, host_list, refusal_text
+from ..base.adhoc import playbook
+from ..base.findings import Finding, counted, host_list, refusal_text
 from ..job.drill import bisect
 from ..job.drill.bisect import Decision, Run
 

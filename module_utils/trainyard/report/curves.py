@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..findings.redaction import safe_text
-from ..findings.spans import stretches
+from ..base.redaction import safe_text
+from ..base.spans import stretches
 from ..job.run.logs.progress import followed, not_a_number_text
 from .plot import LEFT, RIGHT, Plot, Point, is_drawn, plot, scale
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..findings.findings import counted
-from ..findings.redaction import HIDDEN, is_secret_name, safe, without_secrets
-from ..job.record.secrets import MIN_LENGTH, Forms, forms, mask_text
+from ..base.findings import counted
+from ..base.redaction import HIDDEN, is_secret_name, safe, without_secrets
+from ..job.record.masking import MIN_LENGTH, Forms, forms, mask_text
 
 # Bytes of a log that are shown at its begin and at its end, and of any other file at both together.
 LOG_BEGIN, LOG_END, MAX_FILE = 64 << 10, 192 << 10, 4 << 20

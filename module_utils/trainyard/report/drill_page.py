@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import counted, grouped
-from ..findings.redaction import HIDDEN, safe_text
+from ..base.findings import counted, grouped
+from ..base.redaction import HIDDEN, safe_text
 from ..job.drill import series
 from .curves import thinned
 from .plot import is_drawn, plot

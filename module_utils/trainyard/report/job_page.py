@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ..findings.findings import counted, grouped, host_list, some_of
-from ..findings.redaction import safe, safe_text
-from ..job.run.decide.fewer_nodes import history_text, world_sizes_text
+from ..base.findings import counted, grouped, host_list, some_of
+from ..base.redaction import safe, safe_text
+from ..job.run.decide.remaining_nodes import history_text, world_sizes_text
 from ..job.run.logs.progress import clock, not_a_number_text
 from ..job.run.measure import checkpoints, goodput
 from ..job.run.measure.checkpoints import file_size

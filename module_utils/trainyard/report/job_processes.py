@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.spans import spans
+from ..base.spans import spans
 from ..job.run.logs.causes import CLOCKS_S
 from ..job.run.logs.failures import exit_text, missed, well
 from ..job.run.logs.progress import clock

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import counted, host_list
+from ..base.findings import counted, host_list
 from ..job.run.logs.progress import clock
 from ..job.run.logs.stacks import more_text
 

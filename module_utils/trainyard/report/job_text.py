@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..findings.adhoc import playbook
-from ..findings.findings import connection_reason, counted, grouped, host_list
-from ..findings.spans import named_ranks
+from ..base.adhoc import playbook
+from ..base.findings import connection_reason, counted, grouped, host_list
+from ..base.spans import named_ranks
 from ..job.file import mindspore_tls
 from ..job.record.events import undelivered
 from ..job.record.folder_layout import HOST, common_dir
-from ..job.run.decide.fewer_nodes import world_sizes_text
+from ..job.run.decide.remaining_nodes import world_sizes_text
 from ..job.run.decide.restarts import gave_up, restart_text, went_on_text
 from ..job.run.lead.succession import witness_texts
 from ..job.run.logs import hang, kernel_messages

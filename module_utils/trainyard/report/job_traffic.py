@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..findings.findings import host_list
+from ..base.findings import host_list
 from ..hardware.traffic import is_rdma, size
 
 Data = Mapping[str, Any]

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 from xml.etree import ElementTree
 
-from ..findings.findings import host_list
+from ..base.findings import host_list
 
 Data = Mapping[str, Any]
 _ELEMENT = {"fail": "failure", "unknown": "error", "skipped": "skipped"}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import counted
+from ..base.findings import counted
 from ..job.run.logs import framework_log
 from ..job.run.logs.failures import STARTED_AGAIN
 from ..job.run.logs.headline import find, plain, went_on

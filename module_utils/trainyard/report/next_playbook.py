@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from ..findings.adhoc import playbook
-from ..findings.redaction import HIDDEN
+from ..base.adhoc import playbook
+from ..base.redaction import HIDDEN
 
 # By the name of a playbook: the words, and the next one, or "". A playbook that is not here has a text of its own.
 _NEXT = {

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.adhoc import playbook
-from ..findings.findings import host_list
-from ..findings.redaction import HIDDEN
+from ..base.adhoc import playbook
+from ..base.findings import host_list
+from ..base.redaction import HIDDEN
 from ..job.run.decide.restart_rules import FILE, MEMORY, TWICE, evidence, kind_of
 from ..job.run.logs import failure_kinds, headline
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ..findings.adhoc import playbook
-from ..findings.findings import counted, grouped
-from ..findings.redaction import safe_text
+from ..base.adhoc import playbook
+from ..base.findings import counted, grouped
+from ..base.redaction import safe_text
 from ..job.record import job_runs
 from ..job.run.logs.progress import clock
 from .curves import together

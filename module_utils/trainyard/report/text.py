@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from ..findings import checks
+from ..base import checks
 
 _SIGNS = {"pass": "\N{CHECK MARK}", "fail": "\N{BALLOT X}", "unknown": "?", "skipped": "\N{EN DASH}"}
 # States of jobs and nodes, by the state of a check that looks like them.

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.checks import MADE, worst
+from ..base.findings import counted, grouped, host_list, some_of
 from ..cluster import switches
-from ..findings.checks import MADE, worst
-from ..findings.findings import counted, grouped, host_list, some_of
 from ..job.run.logs.progress import clock
 from ..verify.measured import size_text
 from ..verify.past_reports import offender_text

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..findings.findings import Finding, host_list
+from ..base.findings import Finding, host_list
 from .slurm_words import NAME, VERSION, fits, shown, word_findings
 
 # The first line of a slurm.conf that the role has written starts with this.

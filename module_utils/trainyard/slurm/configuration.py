@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings.findings import Finding, grouped, host_list
-from ..findings.spans import ranges
+from ..base.findings import Finding, grouped, host_list
+from ..base.spans import ranges
 from .change import SIGN, change_findings, node_findings
 from .confinement import confinement_findings
 from .slurm_words import ADDRESS, HOST_NAME, NAME, PATH, fits, is_whole, number, shown, word_findings

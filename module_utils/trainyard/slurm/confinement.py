@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 _ROOT = "/sys/fs/cgroup"
 # cgroup v1 has a hierarchy for each controller. In v2, every group can be frozen, and BPF controls devices.

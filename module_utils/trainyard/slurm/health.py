@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
-from ..findings.shapes import MAYBE_NUMBER, MAYBE_TEXT, misfit
+from ..base.shapes import MAYBE_NUMBER, MAYBE_TEXT, misfit
 from ..hardware.node_health import PASSING, PORT, of_node
 
 # The reasons of this program start with this. It does not touch nodes that are drained for other reasons.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of what nodes of a Slurm cluster answer to the role (findings/received.py)."""
+"""The shape of what nodes of a Slurm cluster answer to the role (base/received.py)."""
 
 from __future__ import annotations
 
-from ..findings.shapes import MAYBE_TEXT, Raw, Text
+from ..base.shapes import MAYBE_TEXT, Raw, Text
 
 # Output of a program, or a file in base64.
 _OUTPUT = Raw(1 << 20)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding
-from ..findings.visible import type_name
+from ..base.findings import Finding
+from ..base.visible import type_name
 
 
 class Form(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 # Upper bound for the versions that one finding lists.
 _MAX_VERSIONS = 12

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from .apt import reasons
 from .words import one_label, source_word
 

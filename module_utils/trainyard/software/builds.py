@@ -2,7 +2,7 @@
 """Builds that one node makes and others copy: which node builds, which copies from it, and what stops either.
 
 A record in the prefix names the sources of the build; with an equal one there is nothing to do. A state is what
-trainyard_node/software/builds.py reads.
+trainyard_node/software/build_prefix.py reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 State = Mapping[str, Any]
 Record = dict[str, Any]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 
 def version_findings(hosts: Sequence[Mapping[str, Any]], texts: Mapping[str, str], framework: str) -> list[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from .requirements import setting_finding
 
 # The log driver passthrough came with Podman 4.0, devices by specifications (CDI) with 4.1.

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from .requirements import is_sha256, source
 
 KINDS = ("digits", "cifar10", "generated")

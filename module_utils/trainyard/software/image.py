@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from . import lock, requirements, words
 from .pip_calls import WHEELS, pip_calls
 from .requirements import Pin, python_in_range, without_password

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..findings.findings import counted, host_list
+from ..base.findings import counted, host_list
 
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _SET_UP = re.compile(r"^Setting up (?P<name>[^\s:]+)(?::\S+)? \((?P<version>[^\s)]+)\) \.\.\.", re.MULTILINE)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..findings.findings import Finding, counted, host_list
-from ..findings.majority import usual
+from ..base.findings import Finding, counted, host_list
+from ..base.majority import usual
 from .builds import place_findings, share_out
 from .requirements import is_sha256, setting_finding
 

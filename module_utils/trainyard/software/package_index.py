@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from .requirements import Pin, normal, without_password
 from .wheel_tags import Machine
 

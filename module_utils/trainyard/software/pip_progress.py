@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..findings.shapes import DURATION, Text, Whole
+from ..base.shapes import DURATION, Text, Whole
 from .installed import share_text
 
 _UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -22,7 +22,7 @@ _LOCAL = re.compile(r"\s*Processing (?P<file>/\S+)")
 # The phases of an installation by pip, of one by apt, and of a build, each in its order. Files of an image are
 # downloaded and unpacked, too.
 DOWNLOAD, UNPACK, COMPILE, UNPACK_PACKAGES, SET_UP, CONFIGURE, BUILD, INSTALL = range(8)
-# The record of a node (task_progress.py). `done` and `total` are bytes, or what _WORDS counts.
+# The record of a node (program_progress.py). `done` and `total` are bytes, or what _WORDS counts.
 INSTALLING = {
     "phase": Whole(INSTALL),
     "file": Text(250),

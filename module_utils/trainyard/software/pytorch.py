@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings.findings import Finding, host_list
+from ..base.findings import Finding, host_list
 from .requirements import input_finding
 
 # First and last Python of each release, from the compatibility matrix in PyTorch's RELEASE.md and from the wheels.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..findings.findings import Finding, grouped
+from ..base.findings import Finding, grouped
 from . import words
 from .builds import of_another_kind
 from .package_index import Offered, check

@@ -15,7 +15,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 from urllib.parse import unquote
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 _PIN = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)[ \t]*(?:\[[A-Za-z0-9._, \t-]*\])?"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes of what hosts answer about software, as far as rules read it (findings/received.py)."""
+"""The shapes of what hosts answer about software, as far as rules read it (base/received.py)."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from ..findings.shapes import MAYBE_INT, NOTHING, OWN, Each, Is, Raw, Text, Whole
+from ..base.shapes import MAYBE_INT, NOTHING, OWN, Each, Is, Raw, Text, Whole
 
 # Upper bound for a size in MB or GiB.
 _MAX_SIZE = 1 << 40
@@ -30,7 +30,7 @@ def host_name(value: Any) -> None:
         raise ValueError(value)
 
 
-# Where something is built or copied to (trainyard_node/software/builds.py).
+# Where something is built or copied to (trainyard_node/software/build_prefix.py).
 PLACE = {
     "host": OWN,
     "platform": Text(200),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 _FAMILIES = {
     **dict.fromkeys(("debian", "ubuntu"), "debian"),

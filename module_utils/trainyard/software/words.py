@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 from .requirements import Pin, normal, wheel_findings, without_password
 
 # A word on a line: neither white space nor characters that control a terminal.

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..findings.findings import host_list
-from ..findings.shapes import MAYBE_TEXT, Each, Is, finite, misfit
-from ..findings.state_format import DamagedError, loads
+from ..base.findings import host_list
+from ..base.shapes import MAYBE_TEXT, Each, Is, finite, misfit
+from ..base.state_format import DamagedError, loads
 from ..hardware.interfaces import RdmaPort
 
 Node = Mapping[str, Any]

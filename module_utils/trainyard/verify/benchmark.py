@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..findings.checks import shown
-from ..findings.findings import Finding, counted, grouped, host_list, refusal_text
+from ..base.checks import shown
+from ..base.findings import Finding, counted, grouped, host_list, refusal_text
 from ..hardware.interfaces import port_name
 from ..hardware.traffic import Traffic
 from ..nvidia import nccl_tests_faults

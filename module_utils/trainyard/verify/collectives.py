@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..findings.checks import Check
-from ..findings.findings import Finding, counted, some_of
-from ..findings.spans import named_ranks, numbers, ranges
+from ..base.checks import Check
+from ..base.findings import Finding, counted, some_of
+from ..base.spans import named_ranks, numbers, ranges
 
 _LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host>\S+): (?P<values>-?\d+(?: -?\d+)*) ")
 # The cores that a rank may run on, as it says after the all-gather.

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.checks import MADE
-from ..findings.findings import UnusableError, counted, host_list, some_of
-from ..findings.redaction import safe
+from ..base.checks import MADE
+from ..base.findings import UnusableError, counted, host_list, some_of
+from ..base.redaction import safe
 from .measured import size_text
 from .report import unreadable
 

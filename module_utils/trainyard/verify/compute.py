@@ -15,10 +15,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..findings.checks import Check
-from ..findings.findings import counted, grouped, host_list
-from ..findings.shapes import Each, misfit
-from ..findings.visible import one_line
+from ..base.checks import Check
+from ..base.findings import counted, grouped, host_list
+from ..base.shapes import Each, misfit
+from ..base.visible import one_line
 from ..hardware.peaks import floor
 from .stragglers import SIGMA
 

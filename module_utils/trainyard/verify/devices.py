@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.checks import Check
+from ..base.checks import Check
 from ..hardware.device_checks import Reading, Rule, device_check
 from ..hardware.device_health import check_devices
 from ..hardware.gpu_rules import HARDWARE_XIDS, NO_LOG

@@ -13,10 +13,10 @@ from functools import partial
 from statistics import median_low
 from typing import Any
 
-from ..findings.adhoc import ansible, shell
-from ..findings.checks import Check
-from ..findings.findings import counted, grouped, host_list, some_of
-from ..findings.majority import usual
+from ..base.adhoc import ansible, shell
+from ..base.checks import Check
+from ..base.findings import counted, grouped, host_list, some_of
+from ..base.majority import usual
 from .drift_clocks import check_clocks
 from .drift_facts import ALONE, FACTS, Fact
 from .reporting_hosts import answers

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from ..base.adhoc import ansible
+from ..base.checks import Check
+from ..base.findings import some_of
 from ..cluster.clocks import clocks_apart
-from ..findings.adhoc import ansible
-from ..findings.checks import Check
-from ..findings.findings import some_of
 from .drift_facts import ALONE
 
 _MAX_HOSTS = 6

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.checks import Check
-from ..findings.findings import counted, grouped, host_list
+from ..base.checks import Check
+from ..base.findings import counted, grouped, host_list
 from ..nvidia.nccl_tests_output import Row
 from .bandwidth import FRACTION
 

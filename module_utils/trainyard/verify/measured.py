@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..findings.checks import Check
-from ..findings.findings import counted
+from ..base.checks import Check
+from ..base.findings import counted
 from . import latency
 
 Record = Mapping[str, Any]

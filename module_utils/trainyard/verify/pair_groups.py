@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..base.findings import grouped
 from ..cluster import switches
-from ..findings.findings import grouped
 
 FLAT = "flat or not visible: no pairs of nodes are slower than others beyond the noise"
 

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.checks import shown, worst
-from ..findings.findings import Finding, counted, grouped, refusal_text
+from ..base.checks import shown, worst
+from ..base.findings import Finding, counted, grouped, refusal_text
 from . import latency, stragglers
 from .straggler_limits import Limits
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from ..findings.findings import counted
+from ..base.findings import counted
 
 Pair = tuple[str, str]
 Round = list[Pair]

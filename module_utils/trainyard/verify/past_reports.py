@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.checks import MADE
-from ..findings.findings import counted, grouped
+from ..base.checks import MADE
+from ..base.findings import counted, grouped
 
 Report = Mapping[str, Any]
 

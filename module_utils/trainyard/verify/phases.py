@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..findings.checks import Check, outcomes, worst
+from ..base.checks import Check, outcomes, worst
 
 # Roles to verify always, and roles that a run which just built the cluster has verified already. The former are cheap,
 # or depend on later steps, as the driver does on a reboot.

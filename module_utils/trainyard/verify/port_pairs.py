@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..cluster.ssh_logins import distances
-from ..findings.checks import Check
-from ..findings.findings import counted, grouped, host_list, some_of
+from ..base.checks import Check
+from ..base.findings import counted, grouped, host_list, some_of
+from ..cluster.ssh_peers import distances
 from ..hardware.interfaces import natural_order
 from ..hardware.ping_tools import says_nothing
 from ..hardware.port_health import used_ports

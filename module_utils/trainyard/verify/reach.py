@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..cluster.ssh_logins import partners
-from ..findings.adhoc import playbook, shell
-from ..findings.checks import Check
-from ..findings.findings import counted, grouped, some_of
+from ..base.adhoc import playbook, shell
+from ..base.checks import Check
+from ..base.findings import counted, grouped, some_of
+from ..cluster.ssh_peers import partners
 from .reach_names import check_addresses, check_names
 from .reporting_hosts import NOBODY, answers, by_reason, check_answers
 

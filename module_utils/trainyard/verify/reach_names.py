@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from ..findings.adhoc import shell
-from ..findings.checks import Check
-from ..findings.findings import grouped, host_list
+from ..base.adhoc import shell
+from ..base.checks import Check
+from ..base.findings import grouped, host_list
 from .reporting_hosts import NOBODY, answers
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..base.adhoc import playbook
+from ..base.checks import EXIT_CODES, MADE, Check, outcomes, worst
+from ..base.findings import counted, grouped, host_list, some_of
+from ..base.redaction import safe
+from ..base.shapes import MAYBE_NUMBER, TIME, Each, Is, Shape, misfit
+from ..base.state_format import NEWER
+from ..base.visible import one_line
 from ..cluster import switches
-from ..findings.adhoc import playbook
-from ..findings.checks import EXIT_CODES, MADE, Check, outcomes, worst
-from ..findings.findings import counted, grouped, host_list, some_of
-from ..findings.redaction import safe
-from ..findings.shapes import MAYBE_NUMBER, TIME, Each, Is, Shape, misfit
-from ..findings.state_format import NEWER
-from ..findings.visible import one_line
 from ..job.run.logs.progress import clock
 from .measured import benchmark_checks, straggler_checks
 from .past_reports import offender_text, offenders

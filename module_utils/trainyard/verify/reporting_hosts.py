@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..base.adhoc import ansible
+from ..base.checks import Check
+from ..base.findings import grouped
 from ..cluster import unreachable
 from ..cluster.unreachable import REPAIR, cause
-from ..findings.adhoc import ansible
-from ..findings.checks import Check
-from ..findings.findings import grouped
 
 NOBODY = "no node could take part"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding, counted, host_list
+from ..base.findings import Finding, counted, host_list
 from ..job.file import event_receivers
 from ..job.record.events import MAX_TEXT
 from .report import first_text

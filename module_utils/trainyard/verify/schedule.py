@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from ..findings.findings import Finding
+from ..base.findings import Finding
 
 # The phases that run no jobs, and so disturb none.
 LIGHT = ("software", "drift", "reach", "devices", "counters")

@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.checks import Check, worst
-from ..findings.findings import counted, some_of
+from ..base.checks import Check, worst
+from ..base.findings import counted, some_of
 from .stragglers import SIGMA
 
 Data = Mapping[str, Any]

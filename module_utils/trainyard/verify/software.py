@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..findings.checks import Check
+from ..base.checks import Check
 
 
 def check_role(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, Any]], again: str) -> list[Check]:

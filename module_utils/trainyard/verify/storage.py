@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..base.checks import Check
+from ..base.findings import counted, grouped
+from ..base.visible import one_line
 from ..cluster.sharing import Sharing, sharing
-from ..findings.checks import Check
-from ..findings.findings import counted, grouped
-from ..findings.visible import one_line
 from ..hardware.traffic import size
 from .reporting_hosts import answers, by_reason
 

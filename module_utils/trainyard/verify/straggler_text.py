@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.adhoc import ansible, playbook
-from ..findings.findings import host_list
+from ..base.adhoc import ansible, playbook
+from ..base.findings import host_list
 from .pairing import Pair
 from .straggler_limits import Limits
 

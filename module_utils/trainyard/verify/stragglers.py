@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..findings.checks import worst
-from ..findings.findings import counted, grouped
+from ..base.checks import worst
+from ..base.findings import counted, grouped
 from .pairing import Pair, Round, with_partners
 from .straggler_limits import Limits
 from .straggler_text import ALONE, compare_cards, leave_out, measure_again, ping, reason

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ..findings.checks import Check
-from ..findings.findings import counted, grouped, some_of
-from ..findings.majority import usual
+from ..base.checks import Check
+from ..base.findings import counted, grouped, some_of
+from ..base.majority import usual
 from ..hardware.device_checks import Reading, Rule
 from ..hardware.interfaces import natural_order
 

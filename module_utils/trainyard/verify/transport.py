@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import host_list
+from ..base.findings import host_list
 from ..hardware.traffic import Traffic, moved
 from ..nvidia.nccl_lines import Transport, read_nccl_lines
 

@@ -14,8 +14,8 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible.template import Templar, trust_as_template
 
-from ...trainyard.findings.adhoc import COLLECTION
-from ...trainyard.findings.findings import FindingsError, UnusableError
+from ...trainyard.base.adhoc import COLLECTION
+from ...trainyard.base.findings import FindingsError, UnusableError
 from ..nodes import agent_code
 from ..nodes.fan_out import FanOut
 from ..runs.project import MODULES, ROOT, short

@@ -12,8 +12,8 @@ from functools import wraps
 from inspect import signature
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ...trainyard.findings.findings import Finding, render
-from ...trainyard.findings.received import FINDING, Source, of_hosts
+from ...trainyard.base.findings import Finding, render
+from ...trainyard.base.received import FINDING, Source, of_hosts
 
 _WORDS = {Sequence: "a list", Mapping: "a dictionary", str: "a text", bool: "true or false"}
 

@@ -11,7 +11,7 @@ from typing import Any
 from ansible import constants as C
 from ansible import context
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.inputs import nothing_to_do
 from ...trainyard.inputs.input_variables import is_template
 

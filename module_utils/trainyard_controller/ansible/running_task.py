@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ...trainyard.findings.findings import counted, host_list
+from ...trainyard.base.findings import counted, host_list
 from ...trainyard.job.run.logs.progress import clock
 from ...trainyard.software import installed, pip_progress
 

@@ -68,7 +68,7 @@ def guard() -> None:
 
 
 def subject(module: str, given: Mapping[str, Any], is_long: bool) -> tuple[str, dict[str, str]] | None:
-    """Return the kind of a module's work and what to ask for (trainyard_node/software/task_progress.py), or None.
+    """Return the kind of a module's work and what to ask for (trainyard_node/software/program_progress.py), or None.
 
     `is_long` is true for a task in the background.
     """

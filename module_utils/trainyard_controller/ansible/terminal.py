@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from ansible.utils.display import Display
 
-from ...trainyard.findings.visible import visible, visible_but_colours
+from ...trainyard.base.visible import visible, visible_but_colours
 from . import task_progress
 from .running_task import RunningTask
 

@@ -12,7 +12,7 @@ import tarfile
 import zlib
 from pathlib import Path
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software.builds import archive_finding, member_fault
 
 # Upper bounds for an archive; a build of Open MPI has 3000 members and 200 MB.

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from ...trainyard.bundle import contents, files, site_lock, use
+from ...trainyard.base.findings import Finding, UnusableError
+from ...trainyard.base.visible import one_line
+from ...trainyard.bundle import contents, locked_files, site_lock, use
 from ...trainyard.bundle.systems import System
-from ...trainyard.findings.findings import Finding, UnusableError
-from ...trainyard.findings.visible import one_line
 from ...trainyard_node.machine import commands
 from ...trainyard_node.machine.json_files import open_regular
 from ...trainyard_node.machine.private import Place, others_write, weak_place
@@ -95,9 +95,9 @@ class Bundle:
         )
         return [Finding("bundle", found, expected, action)]
 
-    def refused(self, requests: Mapping[str, files.Requests]) -> list[Finding]:
+    def refused(self, requests: Mapping[str, locked_files.Requests]) -> list[Finding]:
         """Return findings on files that wanted a login: the sums do not name them, the signed lock does."""
-        later = [path for path in files.paths(self.lock["files"]).values() if path not in self.sums]
+        later = [path for path in locked_files.paths(self.lock["files"]).values() if path not in self.sums]
         there = {path: _sum(self.folder / path) for path in later}
         return use.refused_files(self.lock, requests, there, str(self.folder))
 
@@ -111,7 +111,7 @@ class Bundle:
 
     def files(self) -> dict[str, str]:
         """Return the files that roles copy from here, by sum or commit."""
-        return files.here(self.lock["files"], str(self.folder.absolute()))
+        return locked_files.here(self.lock["files"], str(self.folder.absolute()))
 
     def pack(self, system: System, target: Path) -> None:
         """Write the files of a system into an archive, as files of root; no archive if one is not the signed one.

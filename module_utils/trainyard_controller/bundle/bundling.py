@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base.findings import Finding, UnusableError
+from ...trainyard.base.visible import one_line
 from ...trainyard.bundle import contents, sbom, site_lock
 from ...trainyard.bundle.contents import Item
-from ...trainyard.bundle.files import commit
+from ...trainyard.bundle.locked_files import commit
 from ...trainyard.bundle.systems import named
-from ...trainyard.findings.findings import Finding, UnusableError
-from ...trainyard.findings.visible import one_line
 from ...trainyard.software.image_forms import ARCHIVE, REGISTRY
 from ...trainyard.software.installed import share_text
 from ...trainyard.software.requirements import without_password

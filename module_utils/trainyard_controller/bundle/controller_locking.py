@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...trainyard.base.findings import Finding
 from ...trainyard.bundle import controller, site_lock, systems
-from ...trainyard.findings.findings import Finding
 from ..runs.project import ROOT
 from . import site_locking
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base.findings import Finding
+from ...trainyard.base.visible import one_line
 from ...trainyard.bundle import debs, repositories
 from ...trainyard.bundle.repositories import Record
 from ...trainyard.bundle.site_lock import Wanted
 from ...trainyard.bundle.systems import System
-from ...trainyard.findings.findings import Finding
-from ...trainyard.findings.visible import one_line
 from ...trainyard.nvidia import driver_packages
 from ...trainyard.software import apt, apt_sources, openpgp
 from ...trainyard.software.requirements import without_password
 from ...trainyard.software.words import WordError, source_word
 from ...trainyard_node.machine import commands
-from ...trainyard_node.software.apt import check_key
+from ...trainyard_node.software.apt_calls import check_key
 from . import logins
 
 # Bounds of one call of apt and of one answer, in seconds, of a key's file, in bytes, and of an error, in characters.

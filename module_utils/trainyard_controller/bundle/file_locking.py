@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ...trainyard.bundle import files
-from ...trainyard.findings.findings import Finding
-from ...trainyard.findings.visible import one_line
+from ...trainyard.base.findings import Finding
+from ...trainyard.base.visible import one_line
+from ...trainyard.bundle import locked_files
 from ...trainyard.software import requested
 from ...trainyard.software.requirements import without_password
 from ...trainyard_node.machine import commands
@@ -29,14 +29,16 @@ class _NotFoundError(Exception):
         self.found, self.expected, self.action = found, expected, action
 
 
-def resolve(asked: Iterable[files.File], show: Callable[[str], None]) -> tuple[list[dict[str, str]], list[Finding]]:
+def resolve(
+    asked: Iterable[locked_files.File], show: Callable[[str], None]
+) -> tuple[list[dict[str, str]], list[Finding]]:
     """Return the files with all that a lock says of them, and findings on those of which it cannot be found out."""
     found: list[dict[str, str]] = []
     findings = []
     for each in asked:
-        of_git = files.commit(each["url"])
+        of_git = locked_files.commit(each["url"])
         try:
-            if files.is_resolved(each):
+            if locked_files.is_resolved(each):
                 found.append(dict(each))
             elif of_git:
                 show(f"git reads {each['what']}")
@@ -59,7 +61,7 @@ def _sum(repository: str, commit: str) -> str:
         raise _NotFoundError(found, f"commit {commit}", "correct the repository or the commit") from error
 
 
-def _address(file: files.File) -> str:
+def _address(file: locked_files.File) -> str:
     """Return where an index has a wheel with a sum."""
     expected, action = f"{file['package']} with sha256 {file['sha256']}", f"set {file['variables']}"
     try:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import requested
-from ...trainyard_node.software import package_index
+from ...trainyard_node.software import index_queries
 from ...trainyard_node.software.dataset_files import sha256_of
 
 
@@ -37,7 +37,7 @@ def _package(source: Mapping[str, Any]) -> Finding | None:
         pin, options, index = requested.index_query(source)
     except ValueError as error:
         return requested.query_finding(source, error)
-    offered = package_index.query([sys.executable, "-m", "pip"], pin.name, options, index)
+    offered = index_queries.query([sys.executable, "-m", "pip"], pin.name, options, index)
     return requested.package_finding(source, offered)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...trainyard.findings.visible import one_line
+from ...trainyard.base.visible import one_line
 from ...trainyard.software.requirements import without_password
 from ...trainyard_node.machine import commands
 

@@ -16,13 +16,13 @@ from urllib.parse import unquote, urlsplit
 import tomllib
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ...trainyard.bundle import debs, images, repositories, site_lock, systems, wheels
-from ...trainyard.bundle.files import Requests
+from ...trainyard.base.findings import Finding, UnusableError, counted, some_of
+from ...trainyard.base.received import Source, of_hosts
+from ...trainyard.base.visible import one_line
+from ...trainyard.bundle import bundled_images, debs, repositories, site_lock, systems, wheels
+from ...trainyard.bundle.locked_files import Requests
 from ...trainyard.bundle.site_lock import Wanted
 from ...trainyard.bundle.systems import System
-from ...trainyard.findings.findings import Finding, UnusableError, counted, some_of
-from ...trainyard.findings.received import Source, of_hosts
-from ...trainyard.findings.visible import one_line
 from ...trainyard.software import words
 from ...trainyard.software.requirements import without_password
 from ...trainyard.software.software_answers import SYSTEM
@@ -74,14 +74,14 @@ def resolve(systems: Mapping[System, Wanted], mirror: Mapping[str, str], show: C
 
 def images_of(asked: Sequence[tuple[str, str]]) -> tuple[list[dict[str, Any]], list[Finding]]:
     """Return the images as a lock has them, and findings on files that cannot be read."""
-    contents, findings = dict[str, images.Content](), list[Finding]()
-    for path in filter(None, (images.path_of(image) for image, _ in asked)):
+    contents, findings = dict[str, bundled_images.Content](), list[Finding]()
+    for path in filter(None, (bundled_images.path_of(image) for image, _ in asked)):
         try:
-            contents[path] = images.Content(Path(path).stat().st_size, sha256_of(Path(path)))
+            contents[path] = bundled_images.Content(Path(path).stat().st_size, sha256_of(Path(path)))
         except OSError as error:
             action = "correct container_runtime_images, or put the image there"
             findings.append(Finding("image", f"{path}: {error.strerror}", "a file of the controller", action))
-    return [] if findings else images.entries(asked, contents), findings
+    return [] if findings else bundled_images.entries(asked, contents), findings
 
 
 def read(path: Path) -> dict[str, Any] | None:

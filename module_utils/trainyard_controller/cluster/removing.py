@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...trainyard.findings.findings import Finding, FindingsError
+from ...trainyard.base.findings import Finding, FindingsError
 from ...trainyard.removal.summary import summary
 from ..ansible.action_plugin import Documented
 from ..nodes.fan_out import is_silent

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings import state_format
-from ...trainyard.findings.findings import UnusableError
-from ...trainyard.findings.received import Source
+from ...trainyard.base import state_format
+from ...trainyard.base.findings import UnusableError
+from ...trainyard.base.received import Source
 from ...trainyard.nvidia import upgrade
 from ...trainyard.nvidia.nvidia_answers import UPGRADE_ENTRY
 from ..ansible.filters import answers_of

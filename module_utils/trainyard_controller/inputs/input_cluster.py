@@ -11,8 +11,8 @@ import yaml
 from ansible.errors import AnsibleError
 from ansible.template import trust_as_template
 
+from ...trainyard.base.findings import Finding, UnusableError
 from ...trainyard.cluster.hosts import inventory_findings
-from ...trainyard.findings.findings import Finding, UnusableError
 from ...trainyard.inputs import cluster_values, input_variables, nothing_to_do
 from ...trainyard.inputs.input_variables import INVENTORY, Place
 from ..runs import run_folder, topologies

@@ -16,7 +16,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.vault import VaultLib, VaultSecretsContext
 from ansible.plugins.loader import inventory_loader
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.inputs import inventories, job_file
 from . import yaml_texts
 

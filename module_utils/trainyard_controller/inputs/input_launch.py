@@ -9,7 +9,7 @@ from typing import Any
 from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUndefinedVariable
 from ansible.template import Templar
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.inputs import input_variables, job_file
 from ...trainyard.inputs.input_variables import COMMAND_LINE, INVENTORY, Place
 from .input_run import InputRun

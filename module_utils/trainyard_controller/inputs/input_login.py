@@ -29,7 +29,7 @@ from ansible.template import Templar, trust_as_template
 
 from ...trainyard.inputs import login
 from ...trainyard.inputs.login import Login
-from ..nodes import connections
+from ..nodes import host_connection
 from .input_run import InputRun
 
 _MANAGES, _BECOME = "trainyard_manage_system", "trainyard_become"
@@ -125,7 +125,7 @@ def _visit(run: InputRun, host: Any, context: PlayContext) -> Callable[[], str]:
     kind = templar.template(variables.get("ansible_connection") or run.play.connection)
     context = context.copy()
     context.remote_addr = str(templar.template(variables.get("ansible_host") or host.name))
-    connection, _ = connections.opened(kind, None, variables, templar, run.play.dump_attrs(), context)
+    connection, _ = host_connection.opened(kind, None, variables, templar, run.play.dump_attrs(), context)
 
     def ask() -> str:
         try:

@@ -13,7 +13,7 @@ from ansible.parsing.splitter import parse_kv
 from ansible.template import trust_as_template
 from ansible.utils.vars import combine_vars
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.inputs import input_variables, job_file
 from . import input_files
 from .input_run import InputRun

@@ -15,8 +15,9 @@ from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.parsing.vault import EncryptedString
 from ansible.template import Templar
 
-from ...trainyard.findings.findings import Finding
-from ...trainyard.inputs import input_variables, job_file
+from ...trainyard.base.adhoc import from_here
+from ...trainyard.base.findings import Finding
+from ...trainyard.inputs import input_variables
 from ...trainyard.inputs.input_variables import COMMAND_LINE, Place
 from . import yaml_texts
 
@@ -39,7 +40,7 @@ CONNECTION = re.compile(
 
 def shown(path: str | Path) -> str:
     """Return a path as its user knows it, from where the playbook was called."""
-    return job_file.from_here(str(path), str(Path.cwd()))
+    return from_here(str(path), str(Path.cwd()))
 
 
 def origin_of(value: Any) -> Any:

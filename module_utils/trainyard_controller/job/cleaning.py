@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base import state_format
+from ...trainyard.base.findings import Finding, FindingsError, connection_reason
 from ...trainyard.cluster.unreachable import reason
-from ...trainyard.findings import state_format
-from ...trainyard.findings.findings import Finding, FindingsError, connection_reason
 from ...trainyard.job.record import job_runs
-from ...trainyard.job.record.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
 from ...trainyard.job.record.folder_layout import HOST
 from ...trainyard.job.record.job_runs import SavedRun
+from ...trainyard.job.record.removable_jobs import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
 from ...trainyard_node.machine.tree import size_of
 from ..runs.inventory_options import inventory_given
 from ..runs.run_folder import (

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...trainyard.base.findings import Finding, UnusableError
 from ...trainyard.cluster.unreachable import no_answers
-from ...trainyard.findings.findings import Finding, UnusableError
 from ...trainyard.job.plan import busy_devices
 from .schedulers.scheduler_clients import Ask
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base import state_format
+from ...trainyard.base.findings import Finding, counted
+from ...trainyard.base.spans import named_ranks
 from ...trainyard.cluster.unreachable import reason
-from ...trainyard.findings import state_format
-from ...trainyard.findings.findings import Finding, counted
-from ...trainyard.findings.spans import named_ranks
 from ...trainyard.job.drill import bisect, drill_result
+from ...trainyard.job.drill.drill_settings import Drill
 from ...trainyard.job.drill.goal import DONE, KILL, Goal, decide, unread
-from ...trainyard.job.drill.settings import Drill
 from ...trainyard.job.plan import spares
 from ..runs.pages import drill_page
 from ..runs.run_folder import write_whole

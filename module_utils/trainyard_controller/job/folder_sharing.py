@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...trainyard.base.findings import Finding, Warned, faults
 from ...trainyard.cluster.sharing import writers
-from ...trainyard.findings.findings import Finding, Warned, faults
-from ...trainyard.job.plan import shared_folders
+from ...trainyard.job.plan import sharing_findings
 from ...trainyard.job.plan.plan import JobPlan
 from ...trainyard.job.record.job_runs import USER
-from ...trainyard.job.schedulers.records import Plan
+from ...trainyard.job.schedulers import Plan
 from .schedulers.scheduler_clients import Answer, Ask
 
 Answers = Mapping[str, Answer]
@@ -44,7 +44,7 @@ def preflight(
     if not requests or not isinstance(plan, JobPlan):
         return {}, plan, []
     # A verification starts hundreds that only measure.
-    folders = shared_folders.folders(plan.job, plan.placement) if asked_by in (USER, DRILL) else []
+    folders = sharing_findings.folders(plan.job, plan.placement) if asked_by in (USER, DRILL) else []
     if not folders:
         return ask("preflight", requests), plan, []
 
@@ -54,6 +54,6 @@ def preflight(
     answers, of_hosts = with_folders(ask, [path for _, path in folders], user, query)
     if not of_hosts:
         return answers, plan, []
-    records, found = shared_folders.judge(plan.job, plan.placement, folders, of_hosts)
+    records, found = sharing_findings.judge(plan.job, plan.placement, folders, of_hosts)
     warned = [*plan.warnings, *(each for each in found if isinstance(each, Warned))]
     return answers, replace(plan, folders=records, warnings=warned), faults(found)

@@ -18,9 +18,10 @@ from ...trainyard.job.run.wire.answers import of_job
 from ..runs.run_folder import NotWrittenError, write_logs
 from .reporting import report
 from .schedulers.scheduler_clients import Answer, Ask
+from .watching import PAGE_S
 
-# Between two pages, in seconds; the browser reloads as often. How long nodes may take to answer.
-EVERY_S, ANSWER_S = 10.0, 30.0
+# How long nodes may take to answer, in seconds.
+ANSWER_S = 30.0
 # Seconds for which a node that gave no answer is not asked again: each try delays the watch by a connection's time.
 SILENT_S = 60.0
 # Upper bound for each log that is collected for the page, in bytes.
@@ -55,4 +56,4 @@ class LivePage:
         with contextlib.suppress(NotWrittenError):
             for brought in log_names.take_logs(self._plan, answers)[0].values():
                 write_logs(self._run_dir, brought, keep=False)
-            report(self._run_dir, answers, {}, reload_s=EVERY_S)
+            report(self._run_dir, answers, {}, reload_s=PAGE_S)

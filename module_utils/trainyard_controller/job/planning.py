@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.ascend import given_rank_table
-from ...trainyard.findings import state_format
-from ...trainyard.findings.findings import Finding, counted
+from ...trainyard.base import state_format
+from ...trainyard.base.findings import Finding, counted
 from ...trainyard.job import schedulers
 from ...trainyard.job.file import job_packages, specification
 from ...trainyard.job.file.job import Job
@@ -32,8 +32,8 @@ from ...trainyard.job.plan.plan import JobPlan
 from ...trainyard.job.plan.preflight import clock_findings, join
 from ...trainyard.job.record import excluded_hosts
 from ...trainyard.job.run.logs import log_lines
-from ...trainyard.job.schedulers import own_program
-from ...trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
+from ...trainyard.job.schedulers import Plan, own_program
+from ...trainyard.job.schedulers.records import Source, SubmittedPlan, Where
 from ..nodes.cached_facts import CachedFacts
 from ..runs import excluded_record, run_folder
 from ..runs.launch_record import launch_record

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base import state_format
+from ...trainyard.base.shapes import MAYBE_DURATION, All, Each, Text, misfit
+from ...trainyard.base.visible import ESCAPE_SEQUENCE, as_overwritten
 from ...trainyard.cluster.unreachable import reason
-from ...trainyard.findings import state_format
-from ...trainyard.findings.shapes import MAYBE_DURATION, All, Each, Text, misfit
-from ...trainyard.findings.visible import ESCAPE_SEQUENCE, as_overwritten
 from ...trainyard.job import schedulers
-from ...trainyard.job.plan import shared_folders, spares
+from ...trainyard.job.plan import sharing_findings, spares
 from ...trainyard.job.record import excluded_hosts, run_record
-from ...trainyard.job.run import strays
+from ...trainyard.job.run import stray_texts
 from ...trainyard.job.run.lead import leader
 from ...trainyard.job.run.logs import progress, progress_reader
 from ...trainyard.job.run.wire.monitor_files import METRICS
@@ -141,7 +141,7 @@ def _report(
     series = read_series(run_dir / "metrics.jsonl")
     previous = read_record(run_dir)
     removed = read_removed(run_dir)
-    notes = [*strays.texts(answers), *run_record.removed_text(removed, spares.all_hosts(plan))]
+    notes = [*stray_texts.texts(answers), *run_record.removed_text(removed, spares.all_hosts(plan))]
     if job_state is None:
         answer = _answer_over_ssh(plan, answers, not_started, by_stop)
         if leader.phase(plan, answers) == leader.ELECTION:
@@ -157,7 +157,7 @@ def _report(
     page = run_dir / "report.html"
     write = not check and not (final and page.exists())
     job_dir = "" if removed else plan["job_dir"]
-    folders = "\n".join(shared_folders.lines(plan.get("folders", ())))
+    folders = "\n".join(sharing_findings.lines(plan.get("folders", ())))
     launch = {**(plan.get("launch") or {}), **({"folders": folders} if folders else {})}
     story = tell(shown, str(run_dir), job_dir, tail, notes, log, inventory_given(), launch)
     story = replace(story, outputs=about_outputs)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base import state_format
+from ...trainyard.base.findings import Finding, FindingsError, UnusableError
 from ...trainyard.cluster.unreachable import reason
-from ...trainyard.findings import state_format
-from ...trainyard.findings.findings import Finding, FindingsError, UnusableError
 from ...trainyard.job.record import job_runs, run_record
 from ...trainyard.job.run.lead import leader
 from ..runs.run_folder import launches, read_all_plans, read_submitted, scheduler_of

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
-from ...trainyard.findings.visible import unwritable
+from ...trainyard.base.findings import Finding
+from ...trainyard.base.visible import unwritable
 from ...trainyard.job.schedulers.records import Source
 
 # Folders of tools, which are never sent. Nobody misses the caches among them.

@@ -24,7 +24,6 @@ from ...trainyard.job.run.logs.log_lines import folded
 from ...trainyard.job.run.logs.progress import clock
 from ...trainyard.job.run.measure import saving
 from .heads import LIMIT_S, Head
-from .live_page import EVERY_S, LivePage
 from .schedulers.scheduler_clients import Answer, Ask, external_job
 
 # Seconds for which a silent job is asked in any case, and those between its plan and its start at most.
@@ -41,6 +40,8 @@ ANSWER_S = 10.0
 EQUAL_S = 7.5
 # Seconds for which the choice of a new head is polled every second.
 ELECTION_S = 90.0
+# Seconds between two pages of a live job; the browser reloads as often.
+PAGE_S = 10.0
 # Interval of the check for an interrupt, in seconds.
 INTERRUPTED_S = 0.2
 # Shortest time between two queries of a scheduler, in seconds.
@@ -244,13 +245,13 @@ def follow(
     forget: Callable[[str], None],
     show: Callable[[str], None],
     lines: Lines | None = None,
-    page: LivePage | None = None,
+    page: Callable[[], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
     hint: str = "",
 ) -> str:
     """Show the progress of a job until it ends; return "", or why nobody answers who knows whether it has ended.
 
-    `lines` are shown about every second, and the `page` is written every 10 s. `hint` is shown when the job makes no
+    `lines` are shown about every second, and `page` writes the page every 10 s. `hint` is shown when the job makes no
     progress. Raises LeftError when `interrupted`.
     """
     view = _View(job, show, page, hint)
@@ -261,7 +262,7 @@ def follow(
     try:
         while True:
             wait_s = view.wait_s()
-            found = _poll(job, min(wait_s, EVERY_S) if page else wait_s, interrupted, view.show_silence)
+            found = _poll(job, min(wait_s, PAGE_S) if page else wait_s, interrupted, view.show_silence)
             view.write_page()
             if "state" not in found:
                 if view.no_answer():
@@ -286,10 +287,10 @@ def follow(
 class _View:
     """Shows the state of a job, and its silences. Times are those of time.monotonic()."""
 
-    def __init__(self, job: Watched, show: Callable[[str], None], page: LivePage | None, hint: str) -> None:
+    def __init__(self, job: Watched, show: Callable[[str], None], page: Callable[[], None] | None, hint: str) -> None:
         self._job, self._show, self._page, self._hint = job, show, page, hint
         self._begun = self._answered_at = self._reported_at = self._progress_at = time.monotonic()
-        self._page_at = self._begun - EVERY_S
+        self._page_at = self._begun - PAGE_S
         self._wait_s = 0.0
         self._notes: set[str] = set()
         self._line, self._events = "", 0
@@ -321,8 +322,8 @@ class _View:
 
     def write_page(self) -> None:
         """Write the page, if that is due."""
-        if self._page and time.monotonic() - self._page_at >= EVERY_S:
-            self._page.write()
+        if self._page and time.monotonic() - self._page_at >= PAGE_S:
+            self._page()
             self._page_at = time.monotonic()
 
     def no_answer(self) -> bool:

@@ -23,9 +23,9 @@ from typing import Any
 
 import packaging
 
+from ...trainyard.base.findings import counted
+from ...trainyard.base.own_imports import files_of
 from ...trainyard.cluster.unreachable import OLDEST_PYTHON
-from ...trainyard.findings.findings import counted
-from ...trainyard.findings.own_imports import files_of
 from ...trainyard.job.run.wire.answers import MAX_SIZE, MAX_SIZES
 
 # Ansible's own words.

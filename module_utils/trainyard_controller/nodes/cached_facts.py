@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.shapes import Each, misfit
-from ...trainyard.findings.state_format import FACTS, FIELD
+from ...trainyard.base.shapes import Each, misfit
+from ...trainyard.base.state_format import FACTS, FIELD
 from ...trainyard.job.run.wire.answers import NODE
 from ...trainyard_node.machine.json_files import write_json
 from ..runs.saved_state import NotReadError, loads

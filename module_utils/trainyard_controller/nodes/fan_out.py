@@ -38,12 +38,12 @@ from ansible.plugins.loader import lookup_loader
 from ansible.template import Templar
 from ansible.utils.display import Display
 
+from ...trainyard.base.findings import Finding, counted, host_list
 from ...trainyard.cluster import unreachable
-from ...trainyard.findings.findings import Finding, counted, host_list
 from ...trainyard.job.record.folder_layout import HOST, named, on_host
 from ...trainyard.job.run.wire.answers import checked
-from . import agent_code, connections
-from .clock import CLOCK, of_visit, read_clock
+from . import agent_code, host_connection
+from .clock_offset import CLOCK, of_visit, read_clock
 
 Answer = dict[str, Any]
 
@@ -226,7 +226,7 @@ class FanOut:
         method = None
         if task.become if becomes is None else boolean(templar.template(becomes)):
             method = templar.template(variables.get("ansible_become_method") or task.become_method)
-        connection, become = connections.opened(kind, method, variables, templar, task.dump_attrs(), context)
+        connection, become = host_connection.opened(kind, method, variables, templar, task.dump_attrs(), context)
         pythons = _pythons(variables, templar)
         return _Host(
             name,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings import state_format
+from ...trainyard.base import state_format
 from ...trainyard.job.record import excluded_hosts
 from ...trainyard.job.record.excluded_hosts import Excluded, HealthChecks
 from . import saved_state

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ansible import context
 
-from ...trainyard.findings.adhoc import inventory_options
-from ...trainyard.inputs.job_file import from_here
+from ...trainyard.base.adhoc import from_here, inventory_options
 
 
 def inventory_given() -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ansible import release
 
-from ...trainyard.findings.redaction import HIDDEN, safe_text
+from ...trainyard.base.redaction import HIDDEN, safe_text
 from ...trainyard.job.file.secret_values import SECRET
 from ...trainyard.job.file.variables import VARIABLES
 from ...trainyard_node.machine.programs import english

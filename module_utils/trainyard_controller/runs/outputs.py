@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import counted
-from ...trainyard.findings.visible import one_line
+from ...trainyard.base.findings import counted
+from ...trainyard.base.visible import one_line
 from ...trainyard.job.run.measure.checkpoints import file_size
 from ...trainyard.report.job_page import OutputFile
 from .run_folder import NotWrittenError, write_whole

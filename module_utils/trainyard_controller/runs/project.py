@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...trainyard.findings.adhoc import COLLECTION
+from ...trainyard.base.adhoc import COLLECTION
 
 ROOT = Path(__file__).resolve().parents[4 if COLLECTION else 3]
 # The folder of the modules and of their documentation.

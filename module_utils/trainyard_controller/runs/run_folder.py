@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings import state_format
-from ...trainyard.findings.adhoc import playbook
-from ...trainyard.findings.findings import Finding, failure
+from ...trainyard.base import state_format
+from ...trainyard.base.adhoc import playbook
+from ...trainyard.base.findings import Finding, failure
 from ...trainyard.job.plan import witness
 from ...trainyard.job.record import job_ids, job_runs
 from ...trainyard.job.record.job_runs import SavedRun

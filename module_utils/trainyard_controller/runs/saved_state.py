@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings import state_format
-from ...trainyard.findings.findings import Finding, FindingsError, UnusableError
-from ...trainyard.findings.shapes import Shape
-from ...trainyard.findings.state_format import DamagedError, Format
+from ...trainyard.base import state_format
+from ...trainyard.base.findings import Finding, FindingsError, UnusableError
+from ...trainyard.base.shapes import Shape
+from ...trainyard.base.state_format import DamagedError, Format
 from ...trainyard.job.drill import drill_result
 from ...trainyard.job.record import run_record
 from ...trainyard.job.schedulers import plan_shape

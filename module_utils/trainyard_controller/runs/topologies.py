@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base.adhoc import inventory_options
+from ...trainyard.base.findings import UnusableError
 from ...trainyard.cluster import switches
-from ...trainyard.findings.adhoc import inventory_options
-from ...trainyard.findings.findings import UnusableError
 from ...trainyard.slurm import switch_tree
 from .saved_state import read_report
 

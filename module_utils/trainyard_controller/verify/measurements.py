@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding, UnusableError
+from ...trainyard.base.findings import Finding, UnusableError
 from ...trainyard.nvidia.nccl_tests_output import parse
 from ...trainyard.report.job_text import cause
 from ...trainyard.verify import benchmark, collectives, compute, pair_groups, pair_report, pairing

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...trainyard.findings.checks import Check
-from ...trainyard.findings.findings import grouped
+from ...trainyard.base.checks import Check
+from ...trainyard.base.findings import grouped
 from ...trainyard.hardware.ping_tools import MISSING, SILENT, says_nothing
 from ...trainyard.verify.port_pairs import NO_EQUAL, NO_TOOL, Nodes, Pair, address_of, choose, ends_of, verify
 from ...trainyard.verify.reporting_hosts import answers

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...trainyard.cluster import ssh_logins
-from ...trainyard.findings.adhoc import playbook
+from ...trainyard.base.adhoc import playbook
+from ...trainyard.cluster import ssh_peers
 from ...trainyard.verify.reach import verify
 from ...trainyard.verify.reporting_hosts import answers
 from ..nodes.fan_out import Answer, FanOut
@@ -78,7 +78,7 @@ def _connect(nodes: FanOut, connected: Mapping[str, Any], request: Request) -> t
         host: {"host": host, **{key: node["network"][key] for key in ("address", "addresses")}}
         for host, node in connected.items()
     }
-    most = ssh_logins.parse_peers(request.peers)
+    most = ssh_peers.parse_peers(request.peers)
     listeners = nodes.ask("listen", own, {"token": token, "life_s": request.life_s}, request.limit_s)
     ports = {host: answer for host, answer in listeners.items() if "endpoint" in answer}
     names = list(ports)
@@ -87,7 +87,7 @@ def _connect(nodes: FanOut, connected: Mapping[str, Any], request: Request) -> t
         own = {
             host: {
                 "host": host,
-                "peers": [ports[name]["endpoint"] for name in [host, *ssh_logins.peers(names, host, most)]],
+                "peers": [ports[name]["endpoint"] for name in [host, *ssh_peers.peers(names, host, most)]],
             }
             for host in names
         }
@@ -101,8 +101,8 @@ def _connect(nodes: FanOut, connected: Mapping[str, Any], request: Request) -> t
 
 def _log_in(nodes: FanOut, by: Mapping[str, str], request: Request) -> Answers:
     """Return the answers of all nodes, which log in to others `by` their names or addresses."""
-    most = ssh_logins.parse_peers(request.ssh_peers)
-    own = {host: {"host": host, "nodes": [by[peer] for peer in ssh_logins.peers(list(by), host, most)]} for host in by}
+    most = ssh_peers.parse_peers(request.ssh_peers)
+    own = {host: {"host": host, "nodes": [by[peer] for peer in ssh_peers.peers(list(by), host, most)]} for host in by}
     shared = {
         "user": request.user,
         "connect_timeout": request.timeout_s,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import UnusableError
+from ...trainyard.base.findings import UnusableError
 from ...trainyard.verify.compare import compare
 from ..runs.saved_state import read_report
 

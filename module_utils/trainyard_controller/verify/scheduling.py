@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.adhoc import inventory_options, playbook
+from ...trainyard.base.adhoc import inventory_options, playbook
 from ...trainyard.verify import schedule
 from ...trainyard_node.job.run.ranks.units import systemd_command
 from ...trainyard_node.machine.private import Place, others_write, weak_place

@@ -15,9 +15,9 @@ from typing import Any
 import tomllib
 from ansible import release
 
+from ...trainyard.base.adhoc import without_root
+from ...trainyard.base.findings import UnusableError
 from ...trainyard.cluster import switches
-from ...trainyard.findings.adhoc import without_root
-from ...trainyard.findings.findings import UnusableError
 from ...trainyard.job.record.events import undelivered
 from ...trainyard.report.junit import junit
 from ...trainyard.verify.report import build, terminal_text
@@ -34,7 +34,7 @@ from .report_compare import past_reports
 _RECORD = "soak.json"
 _NOT_A_RECORD = (
     "A record of the verification is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
-    "module_utils/trainyard/findings/checks.py has them. This is an error of the playbook that called it."
+    "module_utils/trainyard/base/checks.py has them. This is an error of the playbook that called it."
 )
 
 

@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.cluster import ports
-from ...trainyard.software.mindspore import FORMER_NAMES
-from ..hardware.accelerators import read_accelerators
-from ..hardware.interfaces import read_networks
-from ..hardware.npu import read_npu
+from ...trainyard.software.mindspore_releases import FORMER_NAMES
+from ..hardware.device_discovery import read_accelerators
+from ..hardware.network_discovery import read_networks
+from ..hardware.npu_discovery import read_npu
 from ..hardware.numa import read_numa
 from ..machine import as_user
 from ..machine.tree import Tree
 from ..machine.users import user_name
 from ..software import package_folders
 from ..software.build_tools import build_tools
-from ..software.openmpi import read_mpi
+from ..software.installed_openmpi import read_mpi
 
 _DISTRIBUTION = re.compile(r"^(?P<name>.+)-(?P<version>[^-]+)\.dist-info$")
 _EGG = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+?)(-py[0-9.]+)?\.egg-info$")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.cluster.own_ssh import with_lines
+from ...trainyard.cluster.own_ssh_lines import with_lines
 from ..machine.tree import Tree
 from .ssh_keys import keygen, public_key
 

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.base.findings import Finding
 from ...trainyard.cluster.sshd_settings import parse_sshd_settings, sshd_problems
-from ...trainyard.findings.findings import Finding
 from ..machine.files import read_files
 from ..machine.tree import Tree
 from .identity import read_addresses

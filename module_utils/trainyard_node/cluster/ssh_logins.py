@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ...trainyard.cluster.ssh_logins import failure_records, ssh_reason
+from ...trainyard.cluster.ssh_peers import failure_records, ssh_reason
 from ..machine.as_user import JobError
 
 # Added to ssh's own time-out, for a peer that accepts the connection and then sends nothing.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ...trainyard.findings.shapes import Shape, misfit
+from ...trainyard.base.shapes import Shape, misfit
 from .json_files import MAX_BYTES, read_json
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the state of files and folders; trainyard/software/files.py compares it with the requested state."""
+"""Read the state of files and folders; trainyard/software/file_differences.py compares it with the requested state."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ...trainyard.findings.shapes import TIME, Text, Whole, misfit
+from ...trainyard.base.shapes import TIME, Text, Whole, misfit
 from . import mounts
 from .as_user import JobError
 from .private import weak_place

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.nvidia import driver_packages
 from ...trainyard.nvidia.driver import is_driver_package
 from ...trainyard.nvidia.driver_packages import Request
 from ...trainyard.nvidia.driver_plan import choose_version
 from ...trainyard.software import apt
 from ..machine.tree import Tree
-from ..software.apt import INSTALL_TIMEOUT, LOCK, AptError, read_installed, read_offers, simulate
-from .driver import installed_packages
+from ..software.apt_calls import INSTALL_TIMEOUT, LOCK, AptError, read_installed, read_offers, simulate
+from .driver_state import installed_packages
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.removal import removal_record
 from ...trainyard.removal.places import DATA, EMPTY, FOLDER, OWN, Settings, our_lines, ours_by_name, places
 from ..machine import open_folders

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.removal import removal_plan, removal_record
 from ...trainyard.removal.history import Package
 from ...trainyard.removal.places import FOLDER, Settings, apart, is_of_login, our_lines, without_ours

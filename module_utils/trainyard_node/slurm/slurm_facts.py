@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.slurm.slurm_state import fields
 from .slurm_commands import SlurmError, call, show
 

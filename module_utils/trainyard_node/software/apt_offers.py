@@ -7,12 +7,12 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import apt_sources
 from ...trainyard.software.apt import Source, has, missing
 from ...trainyard.software.words import WordError
-from . import apt
-from .builds import os_release
+from . import apt_calls
+from .build_prefix import os_release
 
 
 def findings(
@@ -30,7 +30,7 @@ def findings(
     mirrors, as this machine names them. Empty `distro` and `arch` are those of this machine.
     """
     try:
-        there = {name: [version] for name, version in apt.read_installed().versions.items()}
+        there = {name: [version] for name, version in apt_calls.read_installed().versions.items()}
         due = [one for one in packages if not has(one, there)]
         if not due:
             return []
@@ -40,16 +40,16 @@ def findings(
         if uri:
             text = apt_sources.unsigned_source(uri)
         else:
-            offers, _ = apt.read_offers(names)
+            offers, _ = apt_calls.read_offers(names)
             due = [one for one in due if missing([one], offers, source)]
             # As if they were not configured: the lists that are there may be old, or none.
-            others = [target for target in apt.targets() if target.get("component") not in components]
+            others = [target for target in apt_calls.targets() if target.get("component") not in components]
             codename = system.get("VERSION_CODENAME", "")
             text = apt_sources.component_sources(others, codename, components, origins, "", "") if due else ""
             if not text.strip("# \n"):
                 return missing(due, offers, source)
-        offers, error = apt.offered_by(text, names)
-    except (apt.AptError, WordError) as fault:
+        offers, error = apt_calls.offered_by(text, names)
+    except (apt_calls.AptError, WordError) as fault:
         action = "take them another way (wheel, archive, runfile), or repair apt"
         return [Finding("apt", str(fault), "packages from apt", action)]
     return [apt_sources.explain_update(error, str(source))] if error else missing(due, offers, source)

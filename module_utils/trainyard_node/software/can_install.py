@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import requested
 from ...trainyard.software.image import FRAMEWORKS
 from ...trainyard.software.requirements import systems_with, without_password
 from ...trainyard.software.system_packages import Need, needs_findings
 from ..machine import shared_folders
 from ..machine.as_user import JobError
-from . import addresses, apt_offers, builds, dataset_files, locked_packages, package_index
+from . import addresses, apt_offers, build_prefix, dataset_files, index_queries, locked_packages
 from .environment_work import Work
 from .python_environment import EnvironmentFailure, Verification, missing_from_system
 from .system_family import system_family
@@ -89,14 +89,14 @@ def can_install(
     found += needs_findings(needs, system_family())
     found += locked_packages.findings(**locked) if locked else []
     found += [finding for source in requested.by_source(requests) for finding in apt_offers.findings(**source)]
-    waiting = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]
+    waiting = [(prefix, work) for prefix, work in works if index_queries.to_ask(work)]
     if pip and waiting:
-        with package_index.unpacked(pip) as folder:
+        with index_queries.unpacked(pip) as folder:
             for prefix, work in waiting:
-                found += package_index.findings(work, prefix, folder)
+                found += index_queries.findings(work, prefix, folder)
     answer = {"findings": [finding.as_dict() for finding in found], "files": files, "seen": seen}
     if any(part.get("built") for part in requests.values()):
-        answer["platform"] = builds.system()
+        answer["platform"] = build_prefix.system()
         answer["builds"] = {name: [each.as_dict() for each in faults] for name, faults in to_build.items()}
     seen_folders = {"folders": shared_folders.look(**sharing)} if sharing else {}
     return {**answer, "asks_index": bool(waiting) and not pip, **seen_folders}
@@ -138,7 +138,7 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
     faults = _of_part(work.findings, name, part)
     for package, address in params["wheels"].items() if work.install else ():
         variables = f"{part['prefix']}_{'wheel_url' if part['prefix'] in FRAMEWORKS else 'wheels'}"
-        unfit = package_index.unfit(work, package, address, variables)
+        unfit = index_queries.unfit(work, package, address, variables)
         source = {"what": f"the wheel of {package}", "url": address, "variables": variables}
         faults += [unfit] if unfit else _source(source)
     return work, faults

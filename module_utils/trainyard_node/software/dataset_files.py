@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.shapes import Each, misfit, path_inside
-from ...trainyard.findings.state_format import loads
+from ...trainyard.base.shapes import Each, misfit, path_inside
+from ...trainyard.base.state_format import loads
 from ...trainyard.software import datasets
 from ..machine import install_lock
 from ..machine.as_user import JobError, Owner, named, run

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ...trainyard.findings.shapes import misfit
+from ...trainyard.base.shapes import misfit
 from ...trainyard.software.pip_progress import COMPILE, DOWNLOAD, INSTALLING, START, UNPACK, PipOutput
 from ..machine import install_lock
 from ..machine.json_files import MAX_STATE, read_json, write_json

@@ -10,9 +10,9 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ..machine.install_lock import HOST
-from .builds import system
+from .build_prefix import system
 
 if TYPE_CHECKING:
     from .python_environment import Interpreter, State

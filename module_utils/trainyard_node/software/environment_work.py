@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import lock, requirements, words
 from ..machine import install_lock, programs
 from . import environment_system, python_environment
-from .builds import free_bytes
+from .build_prefix import free_bytes
 from .python_environment import EnvironmentFailure, State
 from .system_family import venv_advice
 

@@ -10,10 +10,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.findings import Finding
+from ...trainyard.base.findings import Finding
 from ...trainyard.software import image
 from ...trainyard.software.requirements import version_numbers
-from .builds import free_bytes
+from .build_prefix import free_bytes
 from .image_build import TEMPORARY
 from .podman import PodmanError, archived, inspect, is_installed, last_lines, podman, pull, run
 from .python_environment import DESCRIBE, HEADER

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ...trainyard.base.findings import Finding
 from ...trainyard.bundle import held
-from ...trainyard.findings.findings import Finding
 from ...trainyard.software import apt_sources
-from . import apt
+from . import apt_calls
 
 
 def findings(*, versions: Mapping[str, str], packages: Sequence[str], source: str) -> list[Finding]:
@@ -17,12 +17,12 @@ def findings(*, versions: Mapping[str, str], packages: Sequence[str], source: st
     `source` is the text of the source that the machine is to get, "" for its own ones.
     """
     try:
-        installed = apt.read_installed().versions
+        installed = apt_calls.read_installed().versions
         missing = [name for name in packages if name.partition("=")[0] not in installed]
         if not missing:
             return []
-        error, simulated = apt.would_install(missing, held.preferences(versions), source)
-    except apt.AptError as fault:
+        error, simulated = apt_calls.would_install(missing, held.preferences(versions), source)
+    except apt_calls.AptError as fault:
         return [Finding("lock", str(fault), "packages from apt", "repair apt, or run without the lock")]
     if error:
         return [apt_sources.explain_update(error, "the mirrors of this machine's apt")]

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.shapes import NOTHING, All, Each, Exact, Whole, misfit
+from ...trainyard.base.shapes import NOTHING, All, Each, Exact, Whole, misfit
 from ...trainyard.software.lock import ByHashes, mismatch
 from ...trainyard.software.pip_calls import WHEELS, pip_calls
 from ...trainyard.software.requirements import Pin, normal

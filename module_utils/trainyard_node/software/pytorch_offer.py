@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.software.requirements import Pin, parse, python_in_range
-from ..hardware.accelerators import read_accelerators
+from ..hardware.device_discovery import read_accelerators
 from ..machine.tree import Tree
-from . import package_index, python_environment
+from . import index_queries, python_environment
 from .can_install import PLAIN
 from .environment_work import Work
 from .python_environment import EnvironmentFailure, State
@@ -47,9 +47,9 @@ def pytorch_offer(
     work = Work({**PLAIN, **environment, "interpreter": first[0]})
     if work.invalid:
         return answer
-    with package_index.unpacked(pip) as folder:
+    with index_queries.unpacked(pip) as folder:
         for name, minor in itertools.chain([first], candidates):
-            if python in ("", minor) and package_index.has_all(work, folder, minor):
+            if python in ("", minor) and index_queries.has_all(work, folder, minor):
                 return {**answer, "interpreter": name, "python": minor}
     return answer
 

@@ -19,23 +19,23 @@ import struct
 from collections import Counter
 from typing import Any
 
+from ...trainyard.base.findings import grouped
 from ...trainyard.cluster import switches
-from ...trainyard.findings.findings import grouped
 from ...trainyard.hardware.accelerators import Accelerators, pci_accelerator_vendor
 from ...trainyard.hardware.interfaces import Interface, Networks, SelectionError, natural_order, select_interface
 from ...trainyard.hardware.nvidia_topology import Topology, parse_topology
 from ...trainyard.nvidia.nvidia_hardware import read_os
-from ...trainyard.software.mindspore import FORMER_NAMES
-from ..ascend.ascend_software import read_ascend
-from ..cluster.hosts import parse_ulimit
+from ...trainyard.software.mindspore_releases import FORMER_NAMES
+from ..ascend.ascend_state import read_ascend
+from ..cluster.baseline_check import parse_ulimit
 from ..cluster.node_identity import container, installed_packages
-from ..hardware.accelerators import read_accelerators
-from ..hardware.device_health import read_devices
-from ..hardware.interfaces import read_networks
-from ..hardware.npu import read_npu
+from ..hardware.device_discovery import read_accelerators
+from ..hardware.health_readings import read_devices
+from ..hardware.network_discovery import read_networks
+from ..hardware.npu_discovery import read_npu
 from ..hardware.port_facts import read_port_facts
 from ..machine.tree import Tree
-from ..software.openmpi import read_mpi
+from ..software.installed_openmpi import read_mpi
 
 _TOOL_SECONDS = 20
 # A sweep of a fabric of thousands of ports.

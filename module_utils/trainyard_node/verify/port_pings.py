@@ -22,14 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ...trainyard.findings.findings import grouped
+from ...trainyard.base.findings import grouped
 from ...trainyard.hardware.ping_tools import DENIED, LATE, MISSING, PINGPONG, SILENT, npu_words, pingpong_words, problem
 from ..cluster.node_identity import unused_ports, used_ports
-from ..hardware.npu import hccn_tool
+from ..hardware.npu_discovery import hccn_tool
 from ..job.run.ranks import process_table
 from ..machine.programs import NOBODY, bare, english
 from ..machine.tree import Tree
-from .reach import stop_listener
+from .peer_connections import stop_listener
 
 # A driver that opens many devices at once takes a second or two, a busy machine longer.
 _START_S, _POLL_S = 60.0, 0.05

@@ -13,7 +13,7 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.ascend import ascend_software
 from ansible.module_utils.trainyard.ascend.ascend_answers import STATE
-from ansible.module_utils.trainyard_node.ascend.ascend_software import read_ascend
+from ansible.module_utils.trainyard_node.ascend.ascend_state import read_ascend
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
 from filters import declared, fitting, of_hosts

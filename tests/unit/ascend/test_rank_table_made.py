@@ -14,12 +14,12 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     device_set_problems,
     dumps,
     file_name,
-    loads,
     merge,
     path_problems,
     repair,
     validate,
 )
+from ansible.module_utils.trainyard.ascend.rank_table_view import loads
 from hypothesis import given
 from hypothesis import strategies as st
 from rank_tables import FIRST, SECOND, a2, a3, edit, ranks, server

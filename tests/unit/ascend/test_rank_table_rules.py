@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.ascend import rank_table_rules
 from ansible.module_utils.trainyard.ascend.rank_table import Device, Server, build, device_set_problems, validate
-from ansible.module_utils.trainyard.findings.findings import faults
+from ansible.module_utils.trainyard.base.findings import faults
 from hypothesis import given
 from hypothesis import strategies as st
 from rank_tables import FIRST, SECOND, a2, a3, edit, host_ports, ranks, server

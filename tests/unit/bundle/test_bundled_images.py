@@ -1,7 +1,7 @@
 """Images of jobs in a lock and in a bundle."""
 
 import pytest
-from ansible.module_utils.trainyard.bundle import contents, images, sbom, systems, use
+from ansible.module_utils.trainyard.bundle import bundled_images, contents, sbom, systems, use
 from ansible.module_utils.trainyard_controller.bundle import site_locking
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
@@ -19,7 +19,7 @@ def requests(*given):
 def lock(tmp_path):
     """A lock with an image of a registry for two architectures, and a file."""
     (tmp_path / "my job.tar").write_bytes(b"image")
-    given = images.wanted(requests(TORCH, f"oci-archive:{tmp_path}/my job.tar"), SYSTEMS)
+    given = bundled_images.wanted(requests(TORCH, f"oci-archive:{tmp_path}/my job.tar"), SYSTEMS)
     found, findings = site_locking.images_of(given)
     assert findings == []
     nothing = {"packages": {"files": [], "requested": []}, "environments": {}}
@@ -57,7 +57,7 @@ def test_the_bill_of_materials_names_images(lock):
     "image", ["torch:2.13", "docker://registry.example.org/torch:2.13", "oci-archive:images/t.tar", "/i/a b.sif"]
 )
 def test_an_image_in_another_form_is_a_finding(image):
-    (finding,) = images.input_findings([image, TORCH, "oci-archive:/i/t.tar", "/i/t.sif"])
+    (finding,) = bundled_images.input_findings([image, TORCH, "oci-archive:/i/t.tar", "/i/t.sif"])
     assert finding.found == f"container_runtime_images has {image}"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.bundle import held
 from ansible.module_utils.trainyard_node.machine.tree import Outcome
-from ansible.module_utils.trainyard_node.software import apt
+from ansible.module_utils.trainyard_node.software import apt_calls
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 
 LOCKED = {"rsync": "3.2.7-1", "libpopt0": "1.19+dfsg-1"}
@@ -57,9 +57,9 @@ def machine(monkeypatch):
             seen["source"] = Path(given["Dir::Etc::sourcelist"]).read_text()
         return results.get(argv[1], Outcome(0, SIMULATED.format(version="3.2.7-2")))
 
-    monkeypatch.setattr(apt, "_run", run)
+    monkeypatch.setattr(apt_calls, "_run", run)
     # The lists' folder need not be root's here.
-    monkeypatch.setattr(apt, "expect_safe", lambda path: None)
+    monkeypatch.setattr(apt_calls, "expect_safe", lambda path: None)
     return calls, results, seen
 
 
@@ -80,7 +80,7 @@ def test_missing_packages_are_simulated_by_the_newest_lists(machine, tmp_path, m
     for name in ("mirror_Packages", "lock"):
         (tmp_path / name).touch()
     (tmp_path / "local_Packages").symlink_to("/proc/nowhere")
-    monkeypatch.setattr(apt, "LISTS", tmp_path)
+    monkeypatch.setattr(apt_calls, "LISTS", tmp_path)
     assert found(["libpopt0", "rsync"]) == ["the mirror has rsync 3.2.7-1 no more, but 3.2.7-2"]
     assert seen["update"] == ["local_Packages", "mirror_Packages"] and seen["preferences"] == held.preferences(LOCKED)
     assert calls[-1][-2:] == ["--", "rsync"] and "source" not in seen
@@ -97,7 +97,7 @@ def test_a_mirror_that_does_not_answer(machine):
 
 def test_a_machine_without_apt(monkeypatch):
     def none(argv, timeout=300):
-        raise apt.AptError("dpkg-query is not installed")
+        raise apt_calls.AptError("dpkg-query is not installed")
 
-    monkeypatch.setattr(apt, "_run", none)
+    monkeypatch.setattr(apt_calls, "_run", none)
     assert found(["rsync"]) == ["dpkg-query is not installed"]

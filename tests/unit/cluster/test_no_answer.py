@@ -5,8 +5,8 @@ import re
 import sys
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import render
 from ansible.module_utils.trainyard.cluster.unreachable import UNREADABLE, cause, no_answers, reason
-from ansible.module_utils.trainyard.findings.findings import render
 from ansible_run import PROJECT, run_ansible
 
 CAPTURED = json.loads((PROJECT / "tests/fixtures/answers/ansible-2.19.json").read_text())["answers"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.trainyard_node.cluster.hosts import name_findings, parse_ulimit
+from ansible.module_utils.trainyard_node.cluster.baseline_check import name_findings, parse_ulimit
 from ansible.module_utils.trainyard_node.cluster.identity import parse_addresses, parse_hard_limits
 from ansible.module_utils.trainyard_node.cluster.ssh_logins import Attempt, reach, ssh_command
 from hypothesis import example, given

@@ -15,8 +15,8 @@ from ansible.module_utils.trainyard_node.cluster.node_identity import (
     package_versions,
     read_node,
 )
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.network_discovery import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
 

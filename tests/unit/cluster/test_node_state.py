@@ -11,11 +11,10 @@ import openmpi
 import pytest
 import ssh_user_key
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.software import files
+from ansible.module_utils.trainyard.software import file_differences
 from ansible.module_utils.trainyard_node.agent import answer
-from ansible.module_utils.trainyard_node.cluster.hosts import baseline
+from ansible.module_utils.trainyard_node.cluster.baseline_check import baseline, clock_problem
 from ansible.module_utils.trainyard_node.cluster.ssh_keys import marked_lines
-from ansible.module_utils.trainyard_node.machine.clock import clock_problem
 from ansible.module_utils.trainyard_node.machine.files import read_files
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
 from ansible.module_utils.trainyard_node.machine.tree import Tree
@@ -35,7 +34,7 @@ def etc(tmp_path):
 
 
 def differing(requested):
-    return files.differing(requested, read_files([entry["path"] for entry in requested]))
+    return file_differences.differing(requested, read_files([entry["path"] for entry in requested]))
 
 
 def test_matching_files_do_not_differ(etc):

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from ansible.module_utils.trainyard.cluster.own_ssh import AUTHORIZED, KNOWN, lines, mark, with_lines
+from ansible.module_utils.trainyard.cluster.own_ssh_lines import AUTHORIZED, KNOWN, lines, mark, with_lines
 from ansible.module_utils.trainyard.removal.places import Settings, our_lines, places
 from ansible.module_utils.trainyard_node.cluster import own_ssh
 from filters import of_hosts

@@ -5,8 +5,8 @@ import secrets
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.cluster import sharing
-from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard_node.agent import QUESTIONS
 from ansible.module_utils.trainyard_node.machine import shared_folders

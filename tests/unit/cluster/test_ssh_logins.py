@@ -4,7 +4,7 @@ import os
 import pwd
 
 import pytest
-from ansible.module_utils.trainyard.cluster.ssh_logins import (
+from ansible.module_utils.trainyard.cluster.ssh_peers import (
     distances,
     failure_records,
     parse_peers,

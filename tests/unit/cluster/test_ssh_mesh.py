@@ -6,6 +6,7 @@ import base64
 import hashlib
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     Certificate,
     MeshNode,
@@ -27,7 +28,6 @@ from ansible.module_utils.trainyard.cluster.ssh_names import (
     host_patterns,
     undeclared_addresses,
 )
-from ansible.module_utils.trainyard.findings.findings import Finding
 from hypothesis import given
 from hypothesis import strategies as st
 

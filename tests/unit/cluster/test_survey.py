@@ -1,6 +1,7 @@
 """Findings of the first probe of every host."""
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import render
 from ansible.module_utils.trainyard.cluster.survey import (
     Survey,
     describe_nodes,
@@ -8,7 +9,6 @@ from ansible.module_utils.trainyard.cluster.survey import (
     read_probe,
     survey_findings,
 )
-from ansible.module_utils.trainyard.findings.findings import render
 
 FREE = {"/opt/trainyard": 5.0}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard.cluster import switches
-from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.slurm import switch_tree
 from ansible.module_utils.trainyard_controller.runs import topologies
 from ansible.module_utils.trainyard_node.machine.tree import Tree

@@ -15,9 +15,9 @@ import time
 from dataclasses import replace
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard.bundle import contents, systems
 from ansible.module_utils.trainyard.bundle.contents import Item
-from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller.bundle import bundle_use, bundling
 from ansible.module_utils.trainyard_controller.bundle.bundle_use import Bundle
 from job_cluster import wait_for

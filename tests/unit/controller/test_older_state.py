@@ -9,18 +9,18 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings import state_format
-from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
-from ansible.module_utils.trainyard.findings.shapes import named
+from ansible.module_utils.trainyard.base import state_format
+from ansible.module_utils.trainyard.base.findings import FindingsError, UnusableError
+from ansible.module_utils.trainyard.base.shapes import named
 from ansible.module_utils.trainyard.job.record.excluded_hosts import HealthCheck
 from ansible.module_utils.trainyard.job.run.wire.answers import NODE
 from ansible.module_utils.trainyard_controller.cluster import upgrade_table
-from ansible.module_utils.trainyard_controller.job import cleaning, run_choice, run_list
+from ansible.module_utils.trainyard_controller.job import cleaning, run_choice, run_overview
 from ansible.module_utils.trainyard_controller.job.reporting import report
 from ansible.module_utils.trainyard_controller.nodes import cached_facts
 from ansible.module_utils.trainyard_controller.runs import excluded_record, run_folder, saved_state
 from ansible.module_utils.trainyard_node.job.record.secrets import forget_secrets
-from ansible.module_utils.trainyard_node.job.run import folder_removal, job, job_folder
+from ansible.module_utils.trainyard_node.job.run import folder_removal, job_folder, job_life
 from ansible.module_utils.trainyard_node.job.run.ranks import folders
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from job_samples import node_facts
@@ -48,14 +48,14 @@ def change(path, **content):
 
 
 def test_a_run_is_listed_chosen_and_compared(run_dir):
-    listed = run_list.list_runs(run_dir.parent, None, {})
+    listed = run_overview.list_runs(run_dir.parent, None, {})
     assert [(run["id"], run["state"]) for run in listed["runs"]] == [(run_dir.name, "failed")]
     assert "not read" not in listed["text"]
     found = run_choice.find(run_dir.parent, job_name="fails")
     assert (found["job_id"], found["over"], found["note"]) == (run_dir.name, True, "")
     shutil.copytree(run_dir, run_dir.with_name("again"))
     change(run_dir.with_name("again") / "plan.json", job_id="again")
-    assert "failed" in run_list.compare_jobs(run_dir.parent, [run_dir.name, "again"])
+    assert "failed" in run_overview.compare_jobs(run_dir.parent, [run_dir.name, "again"])
 
 
 def test_a_job_that_nobody_recorded_is_explained(run_dir, job_dir):
@@ -66,7 +66,7 @@ def test_a_job_that_nobody_recorded_is_explained(run_dir, job_dir):
     assert found.summary["state"] == "failed"
     assert "rank 1 on n2 failed first: exit code 7" in found.text
     assert json.loads((run_dir / "summary.json").read_text())["format"] == 1
-    assert [each["job_id"] for each in job.list_folders(job_dir.parent)] == ["fails-1"]
+    assert [each["job_id"] for each in job_life.list_folders(job_dir.parent)] == ["fails-1"]
 
 
 def test_secrets_of_a_job_go(job_dir):
@@ -87,7 +87,7 @@ def test_a_newer_run_is_refused_and_stays(run_dir, name):
     if name != "removed.json":
         with pytest.raises(FindingsError, match=REFUSED):
             run_choice.find(runs, run_dir.name)
-        text = run_list.list_runs(runs, None, {})["text"]
+        text = run_overview.list_runs(runs, None, {})["text"]
         assert f"not read: {file}: it has format 2, and this version reads format 1; use a newer checkout" in text
         request = cleaning.Request(["n1"], ["n1"], runs, "", "", 0.0, of_runs=True, check=False)
         chosen = cleaning.choose_all(request, {"n1": {"folders": []}}, [], {}, 0.0)
@@ -110,13 +110,13 @@ def test_a_newer_run_of_a_name_is_mentioned(run_dir):
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "[" * 100_000, '{"job_id": "a", "format": "x"}'])
 def test_a_damaged_plan_is_listed(run_dir, content):
     (run_dir / "plan.json").write_text(content)
-    listed = run_list.list_runs(run_dir.parent, None, {})
+    listed = run_overview.list_runs(run_dir.parent, None, {})
     assert re.search(f"^(damaged: {run_dir}/plan.json: |not read: {run_dir}/plan.json: it has )", listed["text"], re.M)
     with pytest.raises(FindingsError, match=r"restore it, or remove the run|has format x"):
         saved_state.read_plan(run_dir)
     # A launch is just writing it.
     run_folder.prepare(run_dir, "fails", "launch.yml")
-    assert "not read" not in run_list.list_runs(run_dir.parent, None, {})["text"]
+    assert "not read" not in run_overview.list_runs(run_dir.parent, None, {})["text"]
 
 
 def test_files_of_a_job_go_only_with_a_record(run_dir, tmp_path):

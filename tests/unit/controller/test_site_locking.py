@@ -4,8 +4,8 @@ import json
 import os
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard.bundle import site_lock, systems
-from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller.bundle import controller_locking, site_locking, software_requests
 
 SUM = 32 * "ab"

@@ -7,8 +7,8 @@ import re
 import pytest
 from ansible.module_utils.trainyard.hardware.device_health import check_devices
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.hardware.device_health import read_devices
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.health_readings import read_devices
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
 from device_readings import VERIFY, by_name, only

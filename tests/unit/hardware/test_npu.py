@@ -14,8 +14,8 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.hardware import npu
 from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.hardware.npu import hccn_tool, read_npu
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.npu_discovery import hccn_tool, read_npu
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
 from hypothesis import given

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.redaction import HIDDEN
+from ansible.module_utils.trainyard.base.redaction import HIDDEN
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import fold, unfold
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from ansible.module_utils.trainyard.hardware.hardware_answers import RDMA
 from ansible.module_utils.trainyard.hardware.rdma import check, parse_ibv_devices
-from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
+from ansible.module_utils.trainyard_node.hardware.network_discovery import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
 from filters import declared, of_hosts

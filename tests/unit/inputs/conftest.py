@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.inputs.job_file import from_here
+from ansible.module_utils.trainyard.base.adhoc import from_here
 from ansible_run import PROJECT, run_ansible
 from documented import SMALLEST
 

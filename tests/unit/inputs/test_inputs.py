@@ -5,6 +5,7 @@ import re
 
 import pytest
 import yaml
+from ansible.module_utils.trainyard.base.adhoc import from_here
 from ansible.module_utils.trainyard.inputs import input_variables, job_file
 from ansible.module_utils.trainyard.inputs.input_variables import COMMAND_LINE, Place
 from documented import KNOWN, PROJECT, ROLES, SPECS
@@ -258,9 +259,9 @@ def test_a_job_file_needs_variables(data, found):
 
 
 def test_paths_are_shown_relative_to_the_current_folder():
-    assert job_file.from_here("/a/b/jobs/x.yml", "/a/b") == "jobs/x.yml"
-    assert job_file.from_here("/a/bc/x.yml", "/a/b") == "/a/bc/x.yml"
-    assert job_file.from_here("/x.yml", "/") == "x.yml"
+    assert from_here("/a/b/jobs/x.yml", "/a/b") == "jobs/x.yml"
+    assert from_here("/a/bc/x.yml", "/a/b") == "/a/bc/x.yml"
+    assert from_here("/x.yml", "/") == "x.yml"
 
 
 def test_a_tab_is_named_with_its_line():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.trainyard.job.drill import settings
+from ansible.module_utils.trainyard.job.drill import drill_settings
 
 PLAN = {"job_id": "mine-1", "head": {"host": "n1"}, "stop": {"signal": "TERM", "grace_s": 30}}
 JOB = {
@@ -16,7 +16,7 @@ KILLED = {"host": "n2", "ranks": [1], "processes": 1}
 
 
 def drill(**changes):
-    found, findings = settings.read(JOB, {**GIVEN, **changes}, "20261126-101500-3f9c")
+    found, findings = drill_settings.read(JOB, {**GIVEN, **changes}, "20261126-101500-3f9c")
     assert findings == []
     return found
 

@@ -20,7 +20,7 @@ import pytest
 from ansible.module_utils.trainyard.job.plan import plan as plans
 from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard_controller.job import planning
-from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.plan import obstacles
 from job_samples import make_job, make_request, member, planned
 from plays import PROJECT, patched
 from test_prepare import Nodes
@@ -87,7 +87,7 @@ def test_programs_that_a_preflight_starts(spec, tmp_path, searched):
     python.write_text(f'#!/bin/sh\necho >> {counted}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     spec.update(searched, launcher="torchrun", starter="json", packages=[])
-    assert preflight.preflight(spec, ME) == []
+    assert obstacles.preflight(spec, ME) == []
     assert len(counted.read_text().splitlines()) <= PROGRAMS
 
 

@@ -7,7 +7,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia import container_toolkit
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia import container_toolkit as node
+from ansible.module_utils.trainyard_node.nvidia import cdi_specification
 
 # Published in issue 50 of NVIDIA/nvidia-container-toolkit.
 VERSION = "NVIDIA Container Toolkit CLI version 1.12.0\ncommit: 62bd015475656ef795cb0d59cc4030a6bd4a9526\n"
@@ -108,15 +108,15 @@ def captured(tmp_path):
 
 
 def test_the_state_of_a_captured_node(captured):
-    state = node.read_state(Tree(str(captured)), "g1", "/nvidia.yaml")
+    state = cdi_specification.read_state(Tree(str(captured)), "g1", "/nvidia.yaml")
     assert (state["driver"], state["toolkit"]) == ("580.126.09", "1.12.0")
     assert state["devices"] == ["/dev/nvidia0", "/dev/nvidia10", "/dev/nvidiactl"]
     assert (state["exists"], state["due"], state["listed"][-1]) == (False, True, "nvidia.com/gpu=all")
     (captured / "nvidia.yaml").write_text(state["header"])
-    assert not node.read_state(Tree(str(captured)), "g1", "/nvidia.yaml")["due"]
+    assert not cdi_specification.read_state(Tree(str(captured)), "g1", "/nvidia.yaml")["due"]
     (captured / "commands/nvidia-smi.driver_version.rc").write_text("9\n")
     (captured / "commands/nvidia-smi.driver_version.out").write_text(NO_DRIVER)
-    broken = node.read_state(Tree(str(captured)), "g1", "/nvidia.yaml")
+    broken = cdi_specification.read_state(Tree(str(captured)), "g1", "/nvidia.yaml")
     assert (broken["driver"], broken["driver_output"]) == ("", NO_DRIVER.strip())
 
 

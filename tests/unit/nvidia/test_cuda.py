@@ -12,7 +12,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia import cuda, cuda_verify
 from ansible.module_utils.trainyard.nvidia.nvidia_answers import TOOLKITS
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
+from ansible.module_utils.trainyard_node.nvidia.cuda_toolkits import read_cuda
 from cuda_states import ROOT, toolkit
 from filters import fitting, of_hosts
 from hypothesis import given

@@ -7,7 +7,7 @@ import pwd
 
 import pytest
 from ansible.module_utils.trainyard.nvidia import cuda_verify
-from ansible.module_utils.trainyard_node.nvidia.cuda_verify import verify
+from ansible.module_utils.trainyard_node.nvidia.cuda_test_program import verify
 from cuda_states import machine
 
 RANK = "trainyard-cuda rank {0} of 2 on n1"

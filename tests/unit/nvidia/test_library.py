@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.nvidia import library as rules
 from ansible.module_utils.trainyard.nvidia import nvidia_answers
-from ansible.module_utils.trainyard_node.nvidia import library as node
+from ansible.module_utils.trainyard_node.nvidia import library_files
 from filters import declared, fitting
 
 NCCL, CUDNN = rules.LIBRARIES["nccl"], rules.LIBRARIES["cudnn"]
@@ -180,39 +180,39 @@ def prefix(tmp_path, fakes):
 
 def read(home):
     left = {"wheel": f"{home}-cu*", "archive": f"{home}-archive/*"}
-    found = node.read_library("nccl", str(home), "nobody-here", left)
+    found = library_files.read_library("nccl", str(home), "nobody-here", left)
     return fitting({"state": found, "request": {}}, nvidia_answers.LIBRARY_NODE)["state"]
 
 
 def test_a_library_is_read_through_its_home(prefix, tmp_path):
     home = tmp_path / "nccl"
-    links = NCCL.home_links(node.files_of_prefix(str(prefix)))
-    node.make_home(home, links, {"provider": "archive"})
+    links = NCCL.home_links(library_files.files_of_prefix(str(prefix)))
+    library_files.make_home(home, links, {"provider": "archive"})
     (tmp_path / "nccl-cu12").mkdir()
     found = read(home)
     assert (found["version"], found["header"], found["cuda"], found["error"]) == ("2.21.5", "2.21.5", "12.4", "")
     assert found["library"] == str(prefix / "lib/libnccl.so.2")
     assert found["left"] == {"wheel": [str(tmp_path / "nccl-cu12")], "archive": []}
-    assert node.links_in(home) == links
-    node.make_home(home, {"include/nccl.h": "/x"}, {})
-    assert node.links_in(home) == {"include/nccl.h": "/x"}
+    assert library_files.links_in(home) == links
+    library_files.make_home(home, {"include/nccl.h": "/x"}, {})
+    assert library_files.links_in(home) == {"include/nccl.h": "/x"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["nccl", "nccl-cu12", "prefix"]
 
 
 def test_a_broken_library_is_an_error(prefix, tmp_path):
     (prefix / "lib/libnccl.so.2").write_bytes(b"\x7fELF nothing")
-    node.make_home(tmp_path / "nccl", NCCL.home_links(node.files_of_prefix(str(prefix))), {})
+    library_files.make_home(tmp_path / "nccl", NCCL.home_links(library_files.files_of_prefix(str(prefix))), {})
     found = read(tmp_path / "nccl")
     assert found["error"].startswith(f"{prefix}/lib/libnccl.so.2 cannot be loaded: ")
     assert found["version"] == ""
 
 
 def test_a_home_of_others_is_foreign(tmp_path):
-    assert node.kind_of(tmp_path / "nccl") == "none"
+    assert library_files.kind_of(tmp_path / "nccl") == "none"
     (tmp_path / "nccl").mkdir()
     assert read(tmp_path / "nccl")["kind"] == "foreign"
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    assert node.kind_of(tmp_path / "link") == "foreign"
+    assert library_files.kind_of(tmp_path / "link") == "foreign"
 
 
 def read_cudnn(tmp_path, code):
@@ -220,8 +220,8 @@ def read_cudnn(tmp_path, code):
     headers = {"cudnn.h": '#include "cudnn_version.h"\n', "cudnn_version.h": version}
     folder = installed(tmp_path / "cudnn-archive", "libcudnn.so.8", code, headers)
     home = tmp_path / "cudnn"
-    node.make_home(home, CUDNN.home_links(node.files_of_prefix(str(folder))), {"provider": "archive"})
-    found = node.read_library("cudnn", str(home), "nobody-here", {})
+    library_files.make_home(home, CUDNN.home_links(library_files.files_of_prefix(str(folder))), {"provider": "archive"})
+    found = library_files.read_library("cudnn", str(home), "nobody-here", {})
     return fitting({"state": found, "request": {}}, nvidia_answers.LIBRARY_NODE)["state"]
 
 
@@ -232,7 +232,7 @@ def test_a_cudnn_is_read_through_its_home(tmp_path, fakes):
 
 
 def test_a_cudnn_that_lacks_only_the_driver_has_no_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(node, "query", lambda name, library: ("", "", DRIVER))
+    monkeypatch.setattr(library_files, "query", lambda name, library: ("", "", DRIVER))
     found = read_cudnn(tmp_path, b"")
     assert (found["error"], found["unloaded"], found["header"]) == ("", DRIVER, "8.5.0")
     assert "only the header is compared" in found["remarks"][-1]

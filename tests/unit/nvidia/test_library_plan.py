@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.nvidia.library_plan import plan
-from ansible.module_utils.trainyard.software.mindspore import CUDAS
+from ansible.module_utils.trainyard.software.mindspore_releases import CUDAS
 
 SUM = "5454a6fd94f008728caae9adad993c4e85ef36302e26bce43bea7d458a5e7b6d"
 PIP = {"interpreter": "python3", "index_url": "", "extra_index_urls": [], "find_links": [], "no_index": False}

@@ -6,11 +6,11 @@ import os
 import pwd
 
 import pytest
-from ansible.module_utils.trainyard.findings.visible import visible
+from ansible.module_utils.trainyard.base.visible import visible
 from ansible.module_utils.trainyard.nvidia.local_collective import LIMIT_S, command, fault
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from ansible.module_utils.trainyard_node.machine import as_user
-from ansible.module_utils.trainyard_node.nvidia import local_collective
+from ansible.module_utils.trainyard_node.nvidia import collective_run
 from captured_tree import NODES
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,14 +93,14 @@ def asked(program=STAND_IN, count=16, **env):
 
 
 def test_a_program_is_run_and_read_to_its_end():
-    ran = local_collective.run(asked(count=4), {}, None)
+    ran = collective_run.run(asked(count=4), {}, None)
     assert ran.status == 0 and fault(ran.status, ran.output, 4) == ""
-    ran = local_collective.run(asked(NCCL_STAND_IN="2.19-all_reduce-wrong.txt", NCCL_STAND_IN_STATUS="1"), {}, None)
+    ran = collective_run.run(asked(NCCL_STAND_IN="2.19-all_reduce-wrong.txt", NCCL_STAND_IN_STATUS="1"), {}, None)
     assert ran.status == 1 and fault(ran.status, ran.output, 16).startswith("wrong results")
 
 
 def test_a_program_that_hangs_is_ended():
-    ran = local_collective.run(asked(NCCL_STAND_IN_STATUS="hang"), {}, None, limit_s=1)
+    ran = collective_run.run(asked(NCCL_STAND_IN_STATUS="hang"), {}, None, limit_s=1)
     assert ran.status is None and fault(ran.status, ran.output, 16).startswith(f"no end within {LIMIT_S:g} s")
 
 
@@ -108,25 +108,25 @@ def test_a_program_that_hangs_is_ended():
 def test_what_it_has_started_ends_with_it(tmp_path, then, limit_s, status):
     child = tmp_path / "child"
     program = program_of(tmp_path, f"sleep 600 &\necho $! > {child}\n{then}")
-    assert local_collective.run(asked(program), {}, None, limit_s=limit_s).status == status
+    assert collective_run.run(asked(program), {}, None, limit_s=limit_s).status == status
     wait_for(lambda: process_table.start_time(int(child.read_text())) is None, "its child to end")
 
 
 def test_the_output_has_an_upper_bound(tmp_path):
-    ran = local_collective.run(asked(program_of(tmp_path, "exec yes")), {}, None, limit_s=1)
-    assert ran.status is None and len(ran.output) == local_collective._MAX_BYTES
+    ran = collective_run.run(asked(program_of(tmp_path, "exec yes")), {}, None, limit_s=1)
+    assert ran.status is None and len(ran.output) == collective_run._MAX_BYTES
 
 
 def test_a_program_that_cannot_start_has_no_result(tmp_path):
-    assert local_collective.run(asked(tmp_path / "program"), {}, None) is None
-    assert local_collective.run(asked(program_of(tmp_path, "", 0o644)), {}, None) is None
+    assert collective_run.run(asked(tmp_path / "program"), {}, None) is None
+    assert collective_run.run(asked(program_of(tmp_path, "", 0o644)), {}, None) is None
 
 
 def test_root_gives_it_the_rights_and_the_name_of_the_jobs_user_alone(tmp_path):
     user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     owner = as_user.named(user)
     request = {"argv": ["sh", "-c", "id -u; id -g; id -G; env"], "env": {"A": "1"}}
-    ran = local_collective.run(request, {"B": "2"}, owner if os.geteuid() == 0 else None)
+    ran = collective_run.run(request, {"B": "2"}, owner if os.geteuid() == 0 else None)
     uid, gid, groups, *env = ran.output.splitlines()
     assert (int(uid), int(gid)) == (owner.uid, owner.gid)
     assert sorted(map(int, groups.split())) == sorted({owner.gid, *owner.groups})

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
+from ansible.module_utils.trainyard_node.nvidia.driver_state import read_driver
 from ansible.module_utils.trainyard_node.nvidia.host import read_host
 from captured_tree import unfold
 

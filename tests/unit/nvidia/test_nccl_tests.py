@@ -15,7 +15,7 @@ from ansible.module_utils.trainyard.nvidia.nccl_tests import header_version, inp
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import check as check_nodes
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.nccl_tests import read_part
+from ansible.module_utils.trainyard_node.nvidia.nccl_tests_probe import read_part
 from filters import declared, of_hosts
 
 PREFIX = "/opt/trainyard/nccl-tests"

@@ -6,7 +6,7 @@ import pytest
 from ansible.module_utils.trainyard.nvidia import driver
 from ansible.module_utils.trainyard.nvidia.nvidia_answers import DRIVER
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
+from ansible.module_utils.trainyard_node.nvidia.driver_state import read_driver
 from filters import fitting, of_hosts
 from hypothesis import given
 from hypothesis import strategies as st

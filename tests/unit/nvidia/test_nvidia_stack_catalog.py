@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.trainyard.nvidia import library_plan, nvidia_hardware
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
-from ansible.module_utils.trainyard.software import mindspore
+from ansible.module_utils.trainyard.software import mindspore_releases
 
 PROJECT = Path(__file__).resolve().parents[3]
 VARS = PROJECT / "roles/nvidia_stack/vars/main"
@@ -57,7 +57,7 @@ def test_every_stack_of_mindspore_brings_the_cudnn_that_it_was_built_with():
     for name, stack in CATALOG.items():
         parts = stack["set"]
         if parts["framework"]["name"] == "mindspore":
-            cudnn = mindspore.CUDAS[parts["framework"]["cuda"]].cudnn
+            cudnn = mindspore_releases.CUDAS[parts["framework"]["cuda"]].cudnn
             assert parts["cudnn"]["version"].startswith(f"{cudnn}."), name
             request = {"name": "cudnn", "manage_system": True, "url": "", "local_file": "", "sha256": ""}
             assert list(library_plan.input_findings({**request, **parts["cudnn"]})) == []

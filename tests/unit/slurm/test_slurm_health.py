@@ -16,12 +16,12 @@ from ansible.module_utils.trainyard.hardware.device_health import check_devices
 from ansible.module_utils.trainyard.hardware.gpu_rules import PERSISTENCE
 from ansible.module_utils.trainyard.slurm.health import Found, check_node, decide, read_node, recall
 from ansible.module_utils.trainyard_controller.nodes import agent_code
-from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.hardware.device_health import read_devices
-from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
-from ansible.module_utils.trainyard_node.hardware.npu import read_npu
+from ansible.module_utils.trainyard_node.hardware.device_discovery import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.health_readings import read_devices
+from ansible.module_utils.trainyard_node.hardware.network_discovery import read_networks
+from ansible.module_utils.trainyard_node.hardware.npu_discovery import read_npu
 from ansible.module_utils.trainyard_node.machine.tree import Outcome, Tree
-from ansible.module_utils.trainyard_node.slurm import health as slurm_health
+from ansible.module_utils.trainyard_node.slurm import health_check
 from captured_tree import NODES, unfold
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,7 +78,7 @@ class NodeOfSlurm:
         (self.folder / "record").write_text(RECORD.format(gres=self.gres, state=self.state, reason=reason))
         update = self.folder / "update"
         update.unlink(missing_ok=True)
-        status = slurm_health.main([str(self.settings), str(self.root)])
+        status = health_check.main([str(self.settings), str(self.root)])
         words = update.read_text().splitlines() if update.exists() else []
         if words:
             assert words[:2] == ["update", "nodename=n2"]
@@ -297,7 +297,7 @@ def test_the_role_lists_every_check_that_can_be_ignored(tmp_path):
     readings = {host: reading_of(tree, tmp_path / host, where) for host, (tree, where) in trees.items()}
     names = {check.name for check in check_devices(readings)} - {PERSISTENCE}
     options = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
-    assert set(options["slurm_health_ignored"]["choices"]) == {*names, "disk", slurm_health.HUNG}
+    assert set(options["slurm_health_ignored"]["choices"]) == {*names, "disk", health_check.HUNG}
 
 
 def test_missing_persistence_mode_does_not_drain(tmp_path):
@@ -369,9 +369,9 @@ def test_all_tools_share_one_time_limit(monkeypatch):
         now[0] += 25
         return Outcome(0, "")
 
-    monkeypatch.setattr(slurm_health.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(health_check.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Tree, "command", slow)
-    tree = slurm_health._HurriedTree("/")
+    tree = health_check._HurriedTree("/")
     for name in ("first", "second", "third"):
         outcome = tree.command(name, [name], 60)
     assert given == [("first", 30), ("second", 5)]
@@ -390,7 +390,7 @@ def test_a_tool_that_cannot_be_killed_does_not_block(monkeypatch, tmp_path):
 def test_the_program_needs_exactly_the_files_that_the_role_installs(slurm, tmp_path):
     variables = yaml.safe_load((ROLE / "vars/main.yml").read_text())
     lib = tmp_path / variables["__slurm_health_lib"].removeprefix("/usr/local/")
-    files = agent_code.program("trainyard_node/slurm/health.py")
+    files = agent_code.program("trainyard_node/slurm/health_check.py")
     for path, text in files.items():
         target = lib / "checks" / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -4,10 +4,10 @@ import os
 import time
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.software import pip_progress
 from ansible.module_utils.trainyard_node.machine.tree import Outcome
-from ansible.module_utils.trainyard_node.software import apt_progress, task_progress
+from ansible.module_utils.trainyard_node.software import apt_progress, program_progress
 
 ARGV = ["apt-get", "-y", "-o", "DPkg::Pre-Invoke::=/tmp/x", "install", "fish", "zsh=5.9-4+b15"]
 ARGV += ["-o", "APT::Install-Recommends=no", "./local.deb"]
@@ -94,7 +94,7 @@ def text(record):
 def test_packages_are_counted_by_the_logs(machine, lines, expected):
     (machine / "history.log").write_text(HISTORY)
     (machine / "dpkg.log").write_text("".join(LOG[:lines]))
-    assert text(task_progress.of_task("packages", {}, None)) == expected
+    assert text(program_progress.of_task("packages", {}, None)) == expected
 
 
 def test_a_download_is_compared_with_what_apt_get_lists(machine, monkeypatch):
@@ -105,15 +105,15 @@ def test_a_download_is_compared_with_what_apt_get_lists(machine, monkeypatch):
     monkeypatch.setattr(apt_progress, "_running", lambda: (ARGV, time.time() - 5))
     monkeypatch.setattr(apt_progress.commands, "run", lambda argv, _: calls.append(argv) or Outcome(0, URIS))
     (machine / "history.log").write_text(HISTORY + "End-Date: 2026-11-28  20:33:18\n")
-    assert task_progress.of_task("packages", {}, None) is None and calls == []
+    assert program_progress.of_task("packages", {}, None) is None and calls == []
     (machine / "ARCHIVES/zsh-common_5.9-4_all.deb").write_bytes(bytes(1 << 20))
     (machine / "ARCHIVES/partial/fish_3.6.0-3.1+deb12u1_amd64.deb").write_bytes(bytes(1 << 20))
-    record = task_progress.of_task("packages", {}, None)
+    record = program_progress.of_task("packages", {}, None)
     assert text({**record, "seconds": 2.0}) == "packages: 2 MiB of 8 MiB, 1 MiB/s, 6 s left"
     options = ["--print-uris", "--yes", "--no-install-recommends"]
     assert calls == [["apt-get", *options, "install", "--", "fish", "zsh=5.9-4+b15"]]
     # It is called once.
-    assert task_progress.of_task("packages", {}, record)["total"] == 8 << 20 and len(calls) == 1
+    assert program_progress.of_task("packages", {}, record)["total"] == 8 << 20 and len(calls) == 1
 
 
 def test_only_an_own_apt_get_that_installs_is_read(machine, monkeypatch):

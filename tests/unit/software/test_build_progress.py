@@ -4,9 +4,9 @@ import os
 import time
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.software import pip_progress
-from ansible.module_utils.trainyard_node.software import task_progress
+from ansible.module_utils.trainyard_node.software import program_progress
 
 CONFIGURE = """\
 checking for a BSD-compatible install... /usr/bin/install -c
@@ -30,7 +30,7 @@ def building(tmp_path):
 
 
 def record(building):
-    found = task_progress.of_task("build", {"path": str(building / "source")}, None)
+    found = program_progress.of_task("build", {"path": str(building / "source")}, None)
     assert found is None or not misfit(found, pip_progress.INSTALLING)
     return found
 

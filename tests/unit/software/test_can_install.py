@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 from ansible.module_utils.trainyard_controller.bundle.file_sources import packed_pip
-from ansible.module_utils.trainyard_node.software import dataset_files, package_index, python_environment
+from ansible.module_utils.trainyard_node.software import dataset_files, index_queries, python_environment
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.python_environment import Interpreter, inspect
 from ansible_run import run_ansible
@@ -24,8 +24,8 @@ from environment_samples import ENVIRONMENT
 def pip():
     """Return pip, which is unpacked once: its first call compiles it."""
     packed = packed_pip()
-    with package_index.unpacked(packed) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(package_index, "unpacked", lambda _: contextlib.nullcontext(folder))
+    with index_queries.unpacked(packed) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_queries, "unpacked", lambda _: contextlib.nullcontext(folder))
         yield packed
 
 

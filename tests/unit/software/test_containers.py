@@ -11,7 +11,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.software import containers
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.software import containers as node
+from ansible.module_utils.trainyard_node.software import container_setup
 
 # Captured: /etc/subuid of Debian 12, and Podman 4.3.1's outputs there with one fault each.
 SUBUID = "ops:100000:65536\n"
@@ -399,7 +399,7 @@ def test_the_storage_of_a_node(home, capsys):
 
 
 def test_a_missing_user_is_a_part_of_the_state(monkeypatch, capsys):
-    monkeypatch.setattr(node, "_account", lambda user: None)
+    monkeypatch.setattr(container_setup, "_account", lambda user: None)
     assert state(capsys)["user"] is None
     probe = run("verify", capsys, user="nobody-here")["probe"]
     assert probe["fault"] == "no user nobody-here"
@@ -414,13 +414,13 @@ def test_ids_of_real_users_and_groups_are_spared(tmp_path):
         "group": "big:x:300000:\n",
     }.items():
         (tmp_path / "etc" / name).write_text(text)
-    texts, fault = node._range_texts(Tree(str(tmp_path)), "train", 2000)
+    texts, fault = container_setup._range_texts(Tree(str(tmp_path)), "train", 2000)
     assert (texts, fault) == ({"/etc/subuid": f"{SUBUID}train:170001:65536\n"}, "")
 
 
 def test_the_image_of_the_check_has_a_shell_that_runs(tmp_path):
     archive = tmp_path / "image.tar"
-    packed = node._pack(archive, {"timeout": 30, "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}})
+    packed = container_setup._pack(archive, {"timeout": 30, "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}})
     assert packed.status == 0, packed.output
     with tarfile.open(archive) as tar:
         names = tar.getnames()

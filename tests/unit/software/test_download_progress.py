@@ -4,7 +4,7 @@ import http.server
 import threading
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.software import pip_progress
 from ansible.module_utils.trainyard_node.software import addresses, download_progress
 

@@ -4,10 +4,10 @@ import os
 import zipfile
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.software import pip_progress
 from ansible.module_utils.trainyard_node.machine.tree import Outcome
-from ansible.module_utils.trainyard_node.software import image_progress, task_progress
+from ansible.module_utils.trainyard_node.software import image_progress, program_progress
 
 MIB = 1 << 20
 
@@ -21,7 +21,7 @@ def machine(monkeypatch, tmp_path):
 
 
 def text(path="/opt/venv", file=""):
-    record = task_progress.of_task("image", {"path": path, "file": file}, None)
+    record = program_progress.of_task("image", {"path": path, "file": file}, None)
     if record is None:
         return ""
     assert not misfit(record, pip_progress.INSTALLING)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.software import package_index
 from ansible.module_utils.trainyard.software.requirements import parse
-from ansible.module_utils.trainyard_node.software.package_index import query
+from ansible.module_utils.trainyard_node.software.index_queries import query
 
 OUTPUTS = Path(__file__).resolve().parents[2] / "fixtures/pip"
 

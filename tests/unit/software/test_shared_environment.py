@@ -11,12 +11,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings import received
+from ansible.module_utils.trainyard.base import received
 from ansible.module_utils.trainyard.job.run.wire.answers import SHAPES
 from ansible.module_utils.trainyard.software import pip_progress
 from ansible.module_utils.trainyard_node.machine import install_lock
 from ansible.module_utils.trainyard_node.software import (
-    builds,
+    build_prefix,
     environment_progress,
     environment_system,
     python_environment,
@@ -235,15 +235,15 @@ def test_a_data_set_is_fetched_and_placed_once(target):
 
 
 PUT = """
-from ansible.module_utils.trainyard_node.software import builds
+from ansible.module_utils.trainyard_node.software import build_prefix
 new, prefix = map(Path, sys.argv[1:])
-print(json.dumps(builds.put(new, prefix)))
+print(json.dumps(build_prefix.put(new, prefix)))
 """
 
 
 def build(folder, source):
     folder.mkdir()
-    (folder / builds.RECORD).write_text(json.dumps({"source": source}))
+    (folder / build_prefix.RECORD).write_text(json.dumps({"source": source}))
     return folder
 
 
@@ -251,11 +251,11 @@ def test_a_build_is_put_in_place_once(target, tmp_path):
     news = [build(tmp_path / f"new{number}", "a") for number in range(3)]
     processes = [start(PUT, new, target) for new in news]
     assert sorted(process.communicate()[0] for process in processes) == ["false\n", "false\n", "true\n"]
-    assert not any(new.exists() for new in news) and builds.read_record(target) == {"source": "a"}
-    assert builds.put(build(tmp_path / "newer", "b"), target)
+    assert not any(new.exists() for new in news) and build_prefix.read_record(target) == {"source": "a"}
+    assert build_prefix.put(build(tmp_path / "newer", "b"), target)
     # The next run removes the folder of an interrupted one.
     (target.parent / ".one.moving-x").mkdir()
-    assert builds.take_away(target) and not builds.take_away(target)
+    assert build_prefix.take_away(target) and not build_prefix.take_away(target)
     assert [each.name for each in target.parent.iterdir()] == [".one.lock"]
 
 
@@ -267,7 +267,7 @@ def test_a_build_comes_from_another_file_system(target, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "rename", across)
     new = build(tmp_path / "new", "a")
-    assert builds.put(new, target) and not new.exists() and builds.read_record(target) == {"source": "a"}
+    assert build_prefix.put(new, target) and not new.exists() and build_prefix.read_record(target) == {"source": "a"}
 
 
 @pytest.fixture

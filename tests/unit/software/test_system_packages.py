@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.cluster.survey import Survey, survey_findings
 from ansible.module_utils.trainyard.nvidia.nvidia_hardware import read_os
-from ansible.module_utils.trainyard.software import mindspore, system_packages
+from ansible.module_utils.trainyard.software import mindspore_releases, system_packages
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.removal import state
@@ -61,7 +61,7 @@ def test_a_system_that_nobody_knows_gets_no_command():
 
 
 def test_every_library_of_a_framework_has_its_name_in_each_family():
-    assert set(mindspore._OPENMP["packages"]) == {"Debian", "RedHat", "Suse"}
+    assert set(mindspore_releases._OPENMP["packages"]) == {"Debian", "RedHat", "Suse"}
 
 
 def test_a_system_without_os_release_has_no_name(monkeypatch, tmp_path):

@@ -6,7 +6,7 @@ import os
 import random
 
 import pytest
-from ansible.module_utils.trainyard.findings.spans import ranges
+from ansible.module_utils.trainyard.base.spans import ranges
 from ansible.module_utils.trainyard.job.placement.binding import VARIABLE, cores
 from ansible.module_utils.trainyard.verify.collectives import binding, check, verify
 from ansible.module_utils.trainyard_node.job.run.ranks import execute

@@ -6,7 +6,7 @@ import copy
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard.verify import report as verify_report
 from ansible.module_utils.trainyard.verify.compare import compare
 from ansible_run import run_ansible

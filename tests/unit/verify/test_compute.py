@@ -7,7 +7,7 @@ import json
 import random
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.hardware.peaks import floor
 from ansible.module_utils.trainyard.verify import collectives, compute
 

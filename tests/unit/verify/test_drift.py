@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.trainyard.findings.checks import STATES
+from ansible.module_utils.trainyard.base.checks import STATES
 from ansible.module_utils.trainyard.verify.drift import check_nodes, groups_of, verify
 from ansible.module_utils.trainyard.verify.drift_clocks import check_clocks
 from ansible.module_utils.trainyard.verify.drift_facts import FACTS

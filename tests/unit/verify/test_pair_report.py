@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.verify.pair_report import complete, describe, read, refusal, verify
 from ansible.module_utils.trainyard_controller.verify import measurements as measured_runs
 from benchmark_samples import write_run

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.findings.checks import PHASES, STATES, outcomes, worst
+from ansible.module_utils.trainyard.base.checks import PHASES, STATES, outcomes, worst
 from ansible.module_utils.trainyard.verify.phases import first_job, job_hosts, phase_outcome, verified_roles
 from ansible.module_utils.trainyard.verify.report import FIRST_PHASES
 from ansible.module_utils.trainyard.verify.software import check_role

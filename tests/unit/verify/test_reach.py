@@ -6,11 +6,11 @@ import itertools
 import signal
 
 import pytest
-from ansible.module_utils.trainyard.cluster.ssh_logins import distances
+from ansible.module_utils.trainyard.cluster.ssh_peers import distances
 from ansible.module_utils.trainyard.verify.reach import Failure, check_network, check_ssh, suspects, usable, verify
 from ansible.module_utils.trainyard.verify.reach_names import check_addresses, check_names
 from ansible.module_utils.trainyard.verify.reporting_hosts import check_answers
-from ansible.module_utils.trainyard_node.verify.reach import DATA, RENDEZVOUS
+from ansible.module_utils.trainyard_node.verify.peer_connections import DATA, RENDEZVOUS
 from hypothesis import given
 from hypothesis import strategies as st
 

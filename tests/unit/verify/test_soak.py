@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from ansible.module_utils.trainyard.findings.checks import STATES, Check
+from ansible.module_utils.trainyard.base.checks import STATES, Check
 from ansible.module_utils.trainyard.verify import compute, soak
 from ansible.module_utils.trainyard_controller.runs.pages import verify_page
 from ansible.module_utils.trainyard_controller.verify import verify_reporting

@@ -13,7 +13,7 @@ from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard.verify import storage
 from ansible.module_utils.trainyard_node.agent import QUESTIONS
 from ansible.module_utils.trainyard_node.machine import shared_folders
-from ansible.module_utils.trainyard_node.verify import storage as node_storage
+from ansible.module_utils.trainyard_node.verify import folder_speed
 
 PATH, NAME = "/state", ".trainyard-0123456789abcdef"
 # A healthy disk of 3.8 TB.
@@ -133,7 +133,7 @@ def ask(path, user="", name="", state=""):
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
     """Return a folder of this machine, which only root can exchange."""
-    monkeypatch.setattr(node_storage.private, "only_root_changes", lambda _: True)
+    monkeypatch.setattr(folder_speed.private, "only_root_changes", lambda _: True)
     return tmp_path
 
 
@@ -158,7 +158,7 @@ def test_a_path_that_hangs_is_left_behind_and_named(folder, monkeypatch, call, s
     stuck.mkdir(), os.mkfifo(fifo)
     monkeypatch.setattr(os, call, lambda *_: fifo.read_bytes())
     # The disk of a busy machine may rest for seconds.
-    monkeypatch.setattr(node_storage, "SILENT_S", 5.0)
+    monkeypatch.setattr(folder_speed, "SILENT_S", 5.0)
     found, deadline = ask(stuck), time.monotonic() + 240
     assert (found["silent"], found["state"], found["step"]) == (True, "S", step) and storage.SILENT_S < 10
     while [*stuck.iterdir()] and time.monotonic() < deadline:

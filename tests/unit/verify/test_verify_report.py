@@ -9,8 +9,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from ansible.module_utils.trainyard.findings import adhoc
-from ansible.module_utils.trainyard.findings.redaction import HIDDEN, MAX_TEXT, safe, safe_text
+from ansible.module_utils.trainyard.base import adhoc
+from ansible.module_utils.trainyard.base.redaction import HIDDEN, MAX_TEXT, safe, safe_text
 from ansible.module_utils.trainyard.report.junit import junit
 from ansible.module_utils.trainyard.verify import report as verify_report
 from ansible.module_utils.trainyard.verify.pairing import first_rounds

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...findings.findings import counted
+from ...base.findings import counted
 
 Data = Mapping[str, Any]
 

@@ -12,17 +12,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...findings.checks import EXIT_CODES
-from ...findings.findings import Finding, counted
-from ...findings.shapes import Is, Shape
-from ...findings.spans import named_ranks
+from ...base.checks import EXIT_CODES
+from ...base.findings import Finding, counted
+from ...base.shapes import Is, Shape
+from ...base.spans import named_ranks
 from ..run.logs import failures
 from ..run.logs.progress import number
 from ..run.measure.checkpoints import place_of, written_last
 from ..run.measure.goodput import cost_text
-from . import answer, checks, series
-from .checks import Result, Resumption
-from .settings import Drill
+from . import answer, series, survival
+from .drill_settings import Drill
+from .survival import Result, Resumption
 
 Data = Mapping[str, Any]
 
@@ -77,13 +77,13 @@ def of_runs(drill: Drill, plan: Data, runs: Sequence[Data]) -> dict[str, Any]:
     def by_fault(check: Callable[[Resumption], Result]) -> dict[str, Result]:
         return {fault: check(each) if each else _NOT_RUN for fault, each in found.items()}
 
-    steps = by_fault(lambda each: checks.right_step(reference, each))
+    steps = by_fault(lambda each: survival.right_step(reference, each))
     results = {
         "signal": {"stopped": _signal(by_run, plan)},
         "saves": {fault: _saves(fault, by_run, plan, drill, steps[fault]) for fault in FAULTS},
         "step": steps,
-        "loss": by_fault(lambda each: checks.loss_continues(reference, each, noise)),
-        "data": by_fault(lambda each: checks.data_continues(reference, each, noise)),
+        "loss": by_fault(lambda each: survival.loss_continues(reference, each, noise)),
+        "data": by_fault(lambda each: survival.data_continues(reference, each, noise)),
     }
     listed = [
         {
@@ -162,7 +162,7 @@ def _signal(by_run: Mapping[str, Data], plan: Data) -> Result:
     if ended := _ended_before(run["summary"]):
         return ended
     stop = plan.get("stop") or {}
-    return checks.reacts(run["summary"].get("saving"), str(stop.get("signal", "TERM")), float(stop.get("grace_s", 0)))
+    return survival.reacts(run["summary"].get("saving"), str(stop.get("signal", "TERM")), float(stop.get("grace_s", 0)))
 
 
 def _ended_before(summary: Data) -> Result | None:
@@ -184,7 +184,7 @@ def _saves(fault: str, by_run: Mapping[str, Data], plan: Data, drill: Drill, ste
         return Result("unknown", f"step {drill.steps} came before a checkpoint was seen: raise drill_steps")
     restarts = run["summary"]["restarts"]
     name = restarts[0].get("checkpoint") if restarts else (state.get("newest") or {}).get("name")
-    return checks.saves_before_kill(name, drill.steps)
+    return survival.saves_before_kill(name, drill.steps)
 
 
 def _saves_at_signal(run: Data, plan: Data, step: Result) -> Result:
@@ -192,8 +192,8 @@ def _saves_at_signal(run: Data, plan: Data, step: Result) -> Result:
     signal_at, state = summary.get("finished"), summary.get("checkpoints") or {}
     if signal_at is None:
         return Result("unknown", "it is not known when the job was stopped")
-    stopped = checks.Stopped(signal_at, summary.get("saving"), state, _steps(run), host, run["elsewhere"], loaded)
-    return checks.saves_at_signal(stopped)
+    stopped = survival.Stopped(signal_at, summary.get("saving"), state, _steps(run), host, run["elsewhere"], loaded)
+    return survival.saves_at_signal(stopped)
 
 
 def _worst(states: Iterable[str]) -> str:

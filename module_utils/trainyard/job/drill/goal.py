@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .settings import Drill
+from .drill_settings import Drill
 
 WAIT, KILL, DONE = "wait", "kill", "done"
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from ...findings.findings import Finding, counted
-from ...findings.visible import type_name
+from ...base.findings import Finding, counted
+from ...base.visible import type_name
 from ..record.events import FORMS, KINDS
 from .variables import VARIABLES
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...findings.findings import Finding
-from ...findings.visible import type_name, unwritable
+from ...base.findings import Finding
+from ...base.visible import type_name, unwritable
 from . import mindspore_tls
 
 # Set by the launcher from the placement: a job file that sets one of these would break the rendezvous.

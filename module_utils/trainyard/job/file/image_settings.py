@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ...software.image_forms import REGISTRY, form, is_fixed
-from ..run.containers import RUNTIMES
+from ..run.container_command import RUNTIMES
 from .job import Image
 from .values import Values
 

@@ -14,6 +14,8 @@ from typing import Any
 from ...ascend.given_rank_table import GivenTable
 from .variables import VARIABLES
 
+# A node without a report for so many seconds is given up; a healthy one reports every second.
+SILENT_AFTER_S = 15
 _HERE, IN_PLAN, TO_NODES = {"travels": 0}, {"travels": 1}, {"travels": 2}
 
 
@@ -201,3 +203,8 @@ def options(record: Any, least: Mapping[str, int] = IN_PLAN) -> dict[str, Any]:
 # The options of a job without settings, as in plan.json and as in a node plan.
 PLAN_OPTIONS: Mapping[str, Any] = options(Job("", ()))
 NODE_OPTIONS: Mapping[str, Any] = options(Job("", ()), TO_NODES)
+# Keys of plan.json that each node plan has; its `files` are sent once for all nodes.
+SHARED_KEYS = (
+    *("job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "world_size"),
+    *NODE_OPTIONS,
+)

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ..run.measure.worlds import ONE_NODE
 from . import launcher_programs
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

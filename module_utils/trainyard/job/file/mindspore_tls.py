@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...findings.findings import Finding, counted
+from ...base.findings import Finding, counted
 
 # Launchers whose processes call set_ps_context.
 LAUNCHERS = ("mindspore", "msrun")

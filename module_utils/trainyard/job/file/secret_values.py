@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...findings.findings import Finding, Warned
-from ...findings.redaction import is_secret_name
-from ..record.secrets import MIN_LENGTH
+from ...base.findings import Finding, Warned
+from ...base.redaction import is_secret_name
+from ..record.masking import MIN_LENGTH
 
 # Variables that no plan or record has as they are.
 SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret", "job_registry_auth"})

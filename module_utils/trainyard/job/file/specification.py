@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...findings.findings import Finding, counted
-from ...findings.visible import unwritable
+from ...base.findings import Finding, counted
+from ...base.visible import unwritable
 from ..run.logs.progress import DEFAULT_PATTERN, check_pattern
 from . import (
     event_receivers,

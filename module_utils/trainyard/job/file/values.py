@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from .given_environment import environment
 from .variables import ONE_COPY, VARIABLES
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..run.containers import RUNTIMES
+from ..run.container_command import RUNTIMES
 from . import mindspore_tls
 
 MPI_PLACEMENTS = ("hostfile", "hosts")

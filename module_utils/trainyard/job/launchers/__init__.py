@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement
 from ..placement.process import RANK_LOG, File, Process

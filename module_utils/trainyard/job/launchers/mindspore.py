@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ...findings.findings import Finding
-from ...software import mindspore
+from ...base.findings import Finding
+from ...software import mindspore_releases
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment
 from ..placement.process import Process, rank_log
@@ -26,15 +26,15 @@ _OF_HEAD = ("MASTER_ADDR", "MS_SCHED_HOST")
 
 def release(node: Node) -> tuple[str, str]:
     """Return version and device of a node's MindSpore; the version is "" where it is not known (job_packages)."""
-    device = mindspore.DEVICE_OF_VENDOR.get(node.vendor, "cpu") if node.devices else "cpu"
-    names = ("mindspore", *mindspore.FORMER_NAMES)
+    device = mindspore_releases.DEVICE_OF_VENDOR.get(node.vendor, "cpu") if node.devices else "cpu"
+    names = ("mindspore", *mindspore_releases.FORMER_NAMES)
     version = next((node.packages[name] for name in names if name in node.packages), "")
     return version if re.match(r"\d+\.\d+", version) else "", device
 
 
 def _lacks_build(node: Node) -> bool:
     version, device = release(node)
-    known = mindspore.RELEASES.get(mindspore.minor(version)) if version else None
+    known = mindspore_releases.RELEASES.get(mindspore_releases.minor(version)) if version else None
     return known is not None and device != "cpu" and device not in known.devices
 
 
@@ -43,7 +43,7 @@ def build_findings(placement: Placement) -> list[Finding]:
     findings = []
     for node in filter(_lacks_build, placement.nodes):
         version, device = release(node)
-        names = ", ".join(name for name, other in mindspore.RELEASES.items() if device in other.devices)
+        names = ", ".join(name for name, other in mindspore_releases.RELEASES.items() if device in other.devices)
         found, expected = f"mindspore {version} without a build for {device}", f"for {device}, one of {names}"
         action = "set job_devices: none to train on the CPU, or job_venv to an environment with such a build"
         findings.append(Finding("versions", found, expected, action, host=node.host))
@@ -55,7 +55,7 @@ def feature_findings(placement: Placement, feature: str) -> list[Finding]:
     findings = []
     for node in placement.nodes:
         version, device = release(node)
-        found = mindspore.why_not(version, device, feature) if version and not _lacks_build(node) else ""
+        found = mindspore_releases.why_not(version, device, feature) if version and not _lacks_build(node) else ""
         if found:
             expected, action = "a launcher that this release has", "use job_launcher: mindspore"
             findings.append(Finding("job_launcher", found, expected, action, host=node.host))
@@ -98,7 +98,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     }
     version, device = release(node)
     # Releases that do not read a number as the rank assign ranks in the order of arrival.
-    numbered = not version or mindspore.supports(version, device, "rank_from_node_id")
+    numbered = not version or mindspore_releases.supports(version, device, "rank_from_node_id")
     scheduler = Process(
         name="scheduler",
         ranks=(),
@@ -114,7 +114,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         recover_after_s=0 if job.restarts.recovery else None,
         lists_nodes=_OF_HEAD,
     )
-    comes_back = job.restarts.recovery and version and mindspore.supports(version, device, "recovery")
+    comes_back = job.restarts.recovery and version and mindspore_releases.supports(version, device, "recovery")
     workers = [
         Process(
             name=f"rank{rank}",

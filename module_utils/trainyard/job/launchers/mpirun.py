@@ -13,9 +13,9 @@ import shlex
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from ...base.findings import Finding
+from ...base.majority import usual
 from ...cluster.ssh_options import UNATTENDED
-from ...findings.findings import Finding
-from ...findings.majority import usual
 from ..file.job import Job
 from ..placement import binding
 from ..placement.hostfile import MpiHost, render

@@ -6,7 +6,7 @@ Our runtime runs it, so that it notes how its workers end, and lets them save be
 
 from __future__ import annotations
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
 from ..placement.process import Process, agent_log, runtime

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, only_ipv4, same_count
 from ..placement.process import File, Process, agent_log, rank_log, runtime, words

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...ascend.rank_table import CHIPS, dumps
-from ...findings.findings import Finding, counted
+from ...base.findings import Finding, counted
 from ..file.job import Job
 from ..placement import job_rank_table
 from ..placement.placement import VISIBLE_DEVICES, Node, Placement, common_environment, rank_process

@@ -7,7 +7,7 @@ ranks then, so the monitors start every agent again.
 
 from __future__ import annotations
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
 from ..placement.process import Process, agent_log, runtime, words

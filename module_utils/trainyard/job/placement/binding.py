@@ -11,17 +11,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..file.job import Job
-
 # Launchers under which each rank begins with our runtime, and knows its LOCAL_RANK.
 LAUNCHERS = ("direct", "torchrun", "mpirun", "rank_table")
 # The cores of each rank of a node, by LOCAL_RANK, separated by semicolons.
 VARIABLE = "TRAINYARD_RANK_CPUS"
 
 
-def applies(job: Job) -> bool:
+def applies(setting: str, launcher: str, in_image: bool) -> bool:
     """Return whether a job binds ranks; not in images, whose program may start processes elsewhere (Docker)."""
-    return job.binding == "auto" and job.image is None and job.launcher in LAUNCHERS
+    return setting == "auto" and not in_image and launcher in LAUNCHERS
 
 
 def cores(domains: Sequence[Mapping[str, Any]], devices: Sequence[int], rank_count: int) -> str:

@@ -15,11 +15,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ...ascend.rank_table import Server
+from ...base.findings import Finding, counted, faults
 from ...cluster.hosts import can_name_a_node
 from ...cluster.unreachable import no_answers
-from ...findings.findings import Finding, counted, faults
 from ...hardware.interfaces import SelectionError, select_interface
-from ...software.files import taken
+from ...software.file_differences import taken
 from ..file.values import parse_devices
 from . import job_rank_table
 from .hostfile import FLAVORS, MpiHost

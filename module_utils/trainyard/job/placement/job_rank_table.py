@@ -11,8 +11,8 @@ from typing import Any
 from ...ascend import rank_table
 from ...ascend.given_rank_table import GivenTable, host_ip
 from ...ascend.rank_table_view import ServerView, View
-from ...findings.findings import Finding, Warned, counted, faults, host_list
-from ...findings.majority import usual
+from ...base.findings import Finding, Warned, counted, faults, host_list
+from ...base.majority import usual
 from .placement import Node, Placement
 
 CHECK = "rank table"

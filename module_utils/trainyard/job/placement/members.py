@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...base.findings import Finding
 from ...cluster.ports import draw_ports
-from ...findings.findings import Finding
 from ..file.given_environment import node_environment
 from .placement import Member
 

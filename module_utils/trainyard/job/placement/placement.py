@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from ...base.findings import Finding, counted
+from ...base.majority import usual
 from ...cluster.ports import is_unused
 from ...cluster.unreachable import Answer, no_answers
-from ...findings.findings import Finding, counted
-from ...findings.majority import usual
 from ...hardware.interfaces import SelectionError, behind_nat, nccl_ib_hca, network_of, select_interface
 from ..file import mindspore_tls
 from ..file.job import Job
@@ -84,7 +84,7 @@ class Node:
     npu: Mapping[str, Any] = field(default_factory=dict)
     # For a spare that replaces a node: the node's address, which the rank table contains.
     known_as: str = ""
-    # The fact `image` (images.py): how this node runs the job's image, and what is in it; empty without one.
+    # The fact `image` (plan/images.py): how this node runs the job's image, and what is in it; empty without one.
     image: Mapping[str, Any] = field(default_factory=dict)
     # The names of all interfaces with an address, and the CUDA toolkit that the role installed, or "".
     interfaces: tuple[str, ...] = ()
@@ -379,6 +379,7 @@ def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | N
         interface, address = select_interface(interfaces, job.network, member.address, alone=alone)
     except SelectionError as error:
         return None, [*findings, error.finding.on(member.host)]
+    bound = binding.applies(job.binding, job.launcher, job.image is not None)
     node = Node(
         host=member.host,
         node_rank=0,
@@ -399,7 +400,7 @@ def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | N
         mpi=facts.get("mpi") or {},
         npu=facts.get("npu") or {},
         image=facts.get("image") or {} if job.image else {},
-        cores=binding.cores(facts.get("numa") or (), devices, rank_count) if binding.applies(job) else "",
+        cores=binding.cores(facts.get("numa") or (), devices, rank_count) if bound else "",
     )
     return node, findings
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...base.findings import Finding, Warned, host_list
 from ...cluster import switches
-from ...findings.findings import Finding, Warned, host_list
 from ..file.job import Job
 from .placement import Member
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...findings.findings import Finding, Warned
+from ...base.findings import Finding, Warned
 from .placement import Member
 
 _ROOT = ("root", "0")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...findings.findings import Finding, counted
-from ...findings.shapes import Shape, Whole
+from ...base.findings import Finding, counted
+from ...base.shapes import Shape, Whole
 
 # Values of job_busy_devices. The table of all variables would cost each query about a job more than this module does.
 WAIT, SHARE = "wait", "share"

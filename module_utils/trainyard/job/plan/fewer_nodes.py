@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 
-from ...findings.findings import Finding, counted
+from ...base.findings import Finding, counted
 from ..file import launcher_programs
 from ..file.job import Job
 from ..file.job_command import scripts

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...findings.findings import Finding, counted, host_list
+from ...base.findings import Finding, counted, host_list
 from ..file.job import Job
 from ..placement.placement import Node
 from ..run.logs.progress import clock

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How each node runs the job's image, what is wrong with it there, and which nodes have to pull it first.
 
-The fact `image` of a node (trainyard_node/job/plan/images.py) has the `runtimes` that it has by name, with `version`
-and `program`; the one that it uses (`runtime`); the `id` of the image, "" where it is not there yet; and what the image
-holds.
+The fact `image` of a node (trainyard_node/job/plan/image_inspection.py) has the `runtimes` that it has by name, with
+`version` and `program`; the one that it uses (`runtime`); the `id` of the image, "" where it is not there yet; and what
+the image holds.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...findings.findings import Finding, counted
-from ...findings.majority import usual
+from ...base.findings import Finding, counted
+from ...base.majority import usual
 from ...software.containers import MIN_PODMAN
 from ..file.job import Image, Job
 from ..file.job_command import module_of
 from ..launchers import LAUNCHERS
 from ..placement.placement import Node, Placement
-from . import imports
+from . import script_imports
 
 Facts = Mapping[str, Any]
 
@@ -174,7 +174,7 @@ def _missing(image: Image, host: str, fact: Facts) -> list[Finding]:
                 "imports",
                 f"no module {name} for {fact.get('python') or 'a Python'} of the image",
                 "what the job starts and imports",
-                f"take an image with {imports.with_module(name)}" if "." in name else action,
+                f"take an image with {script_imports.with_module(name)}" if "." in name else action,
                 host=host,
             )
             for name in lacking.get("modules") or ()

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...findings.findings import counted
-from ...findings.visible import one_line
+from ...base.findings import counted
+from ...base.visible import one_line
 from ..run.lead import leader
 from ..run.lead.node_numbers import present
 from . import spares, witness

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ...findings.findings import Finding, Warned, counted, faults, render
+from ...base.findings import Finding, Warned, counted, faults, render
 from ...nvidia import local_collective
 from ..file import image_settings, secret_values
-from ..file.job import NODE_OPTIONS, Job, options
+from ..file.job import SHARED_KEYS, SILENT_AFTER_S, Job, options
 from ..file.job_command import leaves_source, module_of, scripts
 from ..launchers import LAUNCHERS
 from ..launchers.mindspore import build_findings
@@ -25,16 +25,14 @@ from ..placement.job_rank_table import device_set_findings
 from ..placement.placement import Member, Node, Placement, candidates, common_environment, hosts_file, place
 from ..placement.process import File, Process, host_port
 from ..record import folder_layout
-from ..run import containers
-from ..run.decide import fewer_nodes
-from . import images, imports, shared_folders, spares, witness
+from ..run import container_command
+from ..run.decide import remaining_nodes
+from . import images, script_imports, sharing_findings, spares, witness
 from .fewer_nodes import as_first
 from .nested_launchers import one_copy_text
 from .preflight import crowded, environment_findings, own_scripts
 from .spares import Spare
 
-# A node without a report for so long is given up; a healthy one reports every second.
-SILENT_AFTER_S = 15
 # Upper bound for the lines of a file that are shown; a hostfile of a large cluster has thousands.
 MAX_FILE_LINES = 20
 # The headline above the warnings of a plan.
@@ -199,26 +197,19 @@ class JobPlan:
         `environment` has the variables that decide where modules are found.
         """
         common = common_environment(self.job, self.placement, node)
-        environment = imports.settings(common)
-        known = imports.is_known(environment, self.job.secret_env)
-        name = imports.script(self.job.command) if known else ""
+        environment = script_imports.settings(common)
+        known = script_imports.is_known(environment, self.job.secret_env)
+        name = script_imports.script(self.job.command) if known else ""
         entry = {"script": name, "imports": list(imported), "environment": environment}
         return {"program_path": common["PATH"], "entry": entry}
-
-
-# Keys of plan.json that each node plan has; its `files` are sent once for all nodes.
-SHARED = (
-    *("job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "world_size"),
-    *NODE_OPTIONS,
-)
 
 
 def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the node plan of each host, for its monitor and processes, from a plan as in plan.json."""
     head, nodes, spares_there = plan["head"], plan["nodes"], plan.get("spares", ())
     shared = {
-        **{name: plan[name] for name in SHARED},
-        **fewer_nodes.of_plan(plan),
+        **{name: plan[name] for name in SHARED_KEYS},
+        **remaining_nodes.of_plan(plan),
         "head_host": head["host"],
         "head_address": head["address"],
         "port": head["port"],
@@ -327,7 +318,7 @@ def describe(plan: Mapping[str, Any]) -> str:
         *([f"  command     {one_copy_text(plan['one_copy'])}"] if plan.get("one_copy") else []),
         f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
         f"  folder      {folder_layout.common_dir(plan['job_dir'])} on every node",
-        *(f"  shared      {line}" for line in shared_folders.lines(plan.get("folders", ()))),
+        *(f"  shared      {line}" for line in sharing_findings.lines(plan.get("folders", ()))),
         "  environment of every process",
         *(f"    {key}={value}" for key, value in sorted(shared.items())),
         *(f"    {key}=(secret)" for key in plan["secret_env"]),
@@ -360,7 +351,7 @@ def _whole(plan: Mapping[str, Any], node: Mapping[str, Any], process: Mapping[st
         return list(process["argv"])
     names = {**process["env"], **dict.fromkeys(plan["secret_env"], "")}
     folder = f"{folder_layout.common_dir(plan['job_dir'])}/{folder_layout.SOURCE}"
-    return containers.command(node["container"], plan["job_id"], process["name"], process["argv"], names, folder)
+    return container_command.command(node["container"], plan["job_id"], process["name"], process["argv"], names, folder)
 
 
 def warnings_text(plan: Mapping[str, Any]) -> str:

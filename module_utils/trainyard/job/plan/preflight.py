@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...base.findings import Finding, counted
+from ...base.majority import usual
 from ...cluster.clocks import MAX_APART_S, clocks_apart
 from ...cluster.unreachable import no_answers
-from ...findings.findings import Finding, counted
-from ...findings.majority import usual
 from ...hardware.interfaces import chooses_none, leads_nowhere, named_interfaces
 from ..file.job import Job
 from ..file.job_command import scripts

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...findings.findings import Finding, counted
+from ...base.findings import Finding, counted
 from ..file.job import Job
 from ..launchers import Launcher
 from ..placement.placement import Node, Placement

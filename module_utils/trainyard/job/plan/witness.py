@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ..file.job import NODE_OPTIONS, Job
 from ..placement.placement import Placement
 

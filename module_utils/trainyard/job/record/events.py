@@ -14,14 +14,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...findings.visible import visible
-from ..run.decide.fewer_nodes import size_text
+from ...base.visible import visible
+from ..run.decide.remaining_nodes import size_text
 from ..run.decide.restarts import restart_text
 from ..run.logs.failures import failure_text
 from ..run.logs.hang import noted_text
 from ..run.logs.progress import clock, is_number, metrics_text, not_a_number_text, number, strict
 from ..run.measure.slow_ranks import slow_rank_text
-from .secrets import MIN_LENGTH
+from .masking import MIN_LENGTH
 
 Event = dict[str, Any]
 State = Mapping[str, Any]

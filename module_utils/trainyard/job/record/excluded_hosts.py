@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...findings.findings import Finding
-from ...findings.shapes import MAX_TIME, Each, Shape, Text, Whole
-from ...findings.visible import visible
+from ...base.findings import Finding
+from ...base.shapes import MAX_TIME, Each, Shape, Text, Whole
+from ...base.visible import visible
 
 # Excluded hosts by name.
 Excluded = dict[str, dict[str, Any]]

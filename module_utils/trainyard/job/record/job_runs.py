@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...findings.findings import Finding, FindingsError, UnusableError, counted, host_list
-from ...findings.shapes import MAYBE_INT, TIME, Each, Shape
-from .cleaning import DAY_S, Folder, by_job
+from ...base.findings import Finding, FindingsError, UnusableError, counted, host_list
+from ...base.shapes import MAYBE_INT, TIME, Each, Shape
+from .removable_jobs import DAY_S, Folder, by_job
 from .run_record import FINAL
 
 Data = Mapping[str, Any]

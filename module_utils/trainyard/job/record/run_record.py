@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...findings.findings import host_list
-from ...findings.shapes import (
+from ...base.findings import host_list
+from ...base.shapes import (  # fmt: skip
     MAYBE_INT,
     MAYBE_NUMBER,
     MAYBE_TEXT,
@@ -23,7 +23,7 @@ from ...findings.shapes import (
     Is,
     Shape,
     file_name,
-)  # fmt: skip
+)
 from ..run.logs.failure_kinds import FAILURE, RECORDED, STATES
 from ..run.logs.stacks import STACKS
 from ..run.measure.saving import SAVING

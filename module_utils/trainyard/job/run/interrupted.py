@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from ...findings.adhoc import playbook
+from ...base.adhoc import playbook
 
 
 class Phase(Enum):

@@ -6,7 +6,7 @@
 A scheduler module has
     LAUNCHERS                           the launchers that it supports (job_launcher)
     SCRIPTS_ELSEWHERE                   True if a job without job_source has its scripts in an image
-    plan(job, facts, source, where)     the plan (records.Plan) and findings; `facts` are those of nodes (ssh) or of
+    plan(job, facts, source, where)     the plan (Plan) and findings; `facts` are those of nodes (ssh) or of
                                         the cluster (slurm, kubernetes)
     complete(plan, state) -> state      external only: the JobState with nodes and failure
 To add a scheduler, add a module, a line in SCHEDULERS, and a class beside Slurm and Kubernetes in
@@ -27,9 +27,9 @@ JobState, the state of a job, is a plain dictionary. Times are seconds since the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Union
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ..file import specification
 from ..file.job import Job
 from ..file.job_command import scripts
@@ -40,7 +40,10 @@ from ..plan.plan import JobPlan, source_findings
 from ..run.logs.progress import strict
 from . import own_program, slurm, ssh
 from .kubernetes import scheduler as kubernetes
-from .records import Plan, Source, Where
+from .records import Source, SubmittedPlan, Where
+
+# A planned job.
+Plan = Union[JobPlan, SubmittedPlan]
 
 
 class Scheduler(Protocol):

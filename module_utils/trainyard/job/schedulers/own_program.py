@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ..file.job_command import as_list, scripts
 from .records import Source
 

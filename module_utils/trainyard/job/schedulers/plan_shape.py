@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ...findings.shapes import MAYBE_TEXT, NOTHING, All, ByKind, Each, Is, Shape, Whole, file_name
-from ..file.job import PLAN_OPTIONS
-from ..plan.plan import SHARED
+from ...base.shapes import MAYBE_TEXT, NOTHING, All, ByKind, Each, Is, Shape, Whole, file_name
+from ..file.job import PLAN_OPTIONS, SHARED_KEYS
 from ..record import job_ids
 from ..run.wire.answers import cores
 from .kubernetes.resources import RESOURCES
@@ -150,5 +149,5 @@ def _hosts(plan: Any) -> None:
 
 PLAN: Shape = All((_FIELDS, _hosts))
 # A plan that is started is always of this version.
-_COMPLETE = {**dict.fromkeys((*SHARED, "events", "spares"), object), "nodes": [{"interface": str}]}
+_COMPLETE = {**dict.fromkeys((*SHARED_KEYS, "events", "spares"), object), "nodes": [{"interface": str}]}
 TO_START: Shape = All((PLAN, (_COMPLETE, {"engine": object})))

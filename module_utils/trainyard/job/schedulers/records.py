@@ -12,12 +12,11 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
-from ...findings.findings import Finding, counted
+from ...base.findings import Finding, counted
 from ..file.job import Job, options
-from ..plan import imports
-from ..plan.plan import JobPlan
+from ..plan import script_imports
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Source:
 
     def imported(self, command: Sequence[str]) -> list[str]:
         """Return the imports of a command's script, if it is in the folder."""
-        return imports.of_script(command, self.files or (), self.text)
+        return script_imports.of_script(command, self.files or (), self.text)
 
     def mode(self, name: str) -> int:
         """Return the permissions of a file of the folder; 0 if it does not exist or cannot be read."""
@@ -146,9 +145,6 @@ class SubmittedPlan:
             lines += [f"  file {name}", *(f"  | {line}" for line in _shown(content))]
         return "\n".join(lines)
 
-
-# A planned job.
-Plan = Union[JobPlan, SubmittedPlan]
 
 # Packed data in a file is not for reading: whole lines, and values of a manifest.
 _PACKED = re.compile(r"[A-Za-z0-9+/]{60,}={0,2}")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..file.job import Job
-from ..plan.plan import SILENT_AFTER_S
+from ..file.job import SILENT_AFTER_S, Job
 from ..record.folder_layout import HOST
 from .records import SubmittedPlan, Template
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ...slurm.slurm_state import exit_of
 from ...slurm.slurm_words import number
 from ..file.given_environment import node_environment

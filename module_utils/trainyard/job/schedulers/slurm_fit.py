@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...findings.findings import Finding, counted, host_list
+from ...base.findings import Finding, counted, host_list
 from ...slurm.slurm_words import number
 from .records import SubmittedPlan, Where
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...findings.findings import Finding
+from ...base.findings import Finding
 from ...hardware.traffic import node_traffic
 from .. import launchers
 from ..file.job import Job
 from ..placement import root_ranks
 from ..placement.placement import Member
-from ..plan import build_tools, spares, witness
+from ..plan import missing_build_tools, spares, witness
 from ..plan.plan import JobPlan, build
-from ..run.decide.fewer_nodes import world_sizes
+from ..run.decide.remaining_nodes import world_sizes
 from ..run.lead import leader
 from ..run.lead.moved_addresses import pattern
 from ..run.lead.node_numbers import present
@@ -44,7 +44,7 @@ def plan(job: Job, facts: Sequence[Member], source: Source, where: Where) -> tup
     """Return the plan. `facts` are those of the job's hosts in the inventory's order."""
     made, findings = build(job, where.job_id, where.created, where.state_dir, facts, where.all_reduce, where.venvs)
     if made is not None:
-        warned = build_tools.warnings(job, facts, source.texts(".py"))
+        warned = missing_build_tools.warnings(job, facts, source.texts(".py"))
         made = replace(made, warnings=[*made.warnings, *warned, *root_ranks.warnings(where.user, facts)])
     instead = "keep data and checkpoints elsewhere (role dataset, job_data)"
     return made, findings + source.too_large(MAX_SOURCE, " of scripts", instead)

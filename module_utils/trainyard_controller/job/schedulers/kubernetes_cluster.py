@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.findings.findings import Finding
+from ....trainyard.base.findings import Finding
 from ....trainyard.job.schedulers.kubernetes import kubernetes_findings
 from ....trainyard.job.schedulers.kubernetes.pods import LABEL
 from ....trainyard.job.schedulers.kubernetes.resources import RESOURCES

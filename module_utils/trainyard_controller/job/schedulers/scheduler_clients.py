@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from ....trainyard.findings.findings import Finding
-from ....trainyard.findings.shapes import misfit
+from ....trainyard.base.findings import Finding
+from ....trainyard.base.shapes import misfit
 from ....trainyard.job.file.job import PLAN_OPTIONS, Job
 from ....trainyard.job.plan.preflight import join
 from ....trainyard.job.record.folder_layout import on_host

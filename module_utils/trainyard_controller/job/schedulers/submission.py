@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ....trainyard.findings.findings import Finding
+from ....trainyard.base.findings import Finding
 from ....trainyard.job.schedulers.kubernetes import manifests, scheduler
 from ....trainyard.job.schedulers.records import Source, SubmittedPlan, Where
 from ...nodes import agent_code

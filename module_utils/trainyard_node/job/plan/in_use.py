@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ....trainyard.hardware.device_processes import NAME_BYTES, SERVICES
 from ...slurm import set_aside
-from ..run import job
+from ..run import job_life
 from ..run.evidence import device_holders
 from ..run.ranks import process_table
 
@@ -43,10 +43,10 @@ def read_uses(jobs: Path, services: Collection[str]) -> tuple[list[str], str]:
     node = set_aside.node_name()
     known: set[int] = set()
     uses = []
-    for folder in job.list_folders(jobs):
+    for folder in job_life.list_folders(jobs):
         if folder["running"]:
             uses.append(f"job {folder['job_id']}")
-            known.update(job.running(Path(folder["job_dir"]), folder["job_id"]))
+            known.update(job_life.running(Path(folder["job_dir"]), folder["job_id"]))
     uses += [f"job {number} of Slurm" for number in (set_aside.jobs_of(node) if node else ())]
     uses += [f"{name} (process {pid})" for pid, name in sorted(holders(services).items()) if pid not in known]
     return device_holders.few(uses, _MAX_USES), node

@@ -11,7 +11,7 @@ from typing import Any
 from ...machine import as_user, shared_folders
 from ...machine.tree import Tree
 from ..run.evidence import health_gate
-from .preflight import BUSY, preflight, programs, witness_findings
+from .obstacles import BUSY, preflight, programs, witness_findings
 
 Record = dict[str, Any]
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from ....trainyard.findings.shapes import ByKind, Is, Message, Whole, misfit
+from ....trainyard.base.shapes import ByKind, Is, Message, Whole, misfit
 from ....trainyard.job.record import events
 from ....trainyard.job.record.events import FORMS, Event, Queue
 from ...machine.json_files import read_json

@@ -14,8 +14,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.findings.shapes import misfit, path_inside
-from ....trainyard.job.record.secrets import Forms, forms, mask, places
+from ....trainyard.base.shapes import misfit, path_inside
+from ....trainyard.job.record.masking import Forms, forms, mask, places
 from ...machine.json_files import overwrite, read_json, write_json
 from .metrics_file import metrics_file
 from .node_plan import plan_path

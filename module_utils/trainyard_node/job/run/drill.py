@@ -9,10 +9,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.job.drill.settings import FOLDER
+from ....trainyard.job.drill.drill_settings import FOLDER
 from ....trainyard.job.run.measure import checkpoints
 from ...machine.as_user import JobError
-from .evidence import stacks
+from .evidence import stack_samples
 from .evidence.checkpoint_poll import poll
 from .job_folder import read_node_plan
 from .ranks import process_table
@@ -23,7 +23,7 @@ def kill(job_dir: Path, every: bool) -> dict[str, Any] | None:
     node_plan = read_node_plan(job_dir)
     if node_plan is None:
         return None
-    ranks = stacks.of_job(job_dir, node_plan)
+    ranks = stack_samples.of_job(job_dir, node_plan)
     pids = [rank.pid for rank in ranks[-1:]]
     if every:
         pids = process_table.ranks_of_job(node_plan["job_id"], job_dir, node_plan.get("unit", ""))

@@ -27,10 +27,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.findings import state_format
-from ....trainyard.findings.shapes import Shape, misfit, named
+from ....trainyard.base import state_format
+from ....trainyard.base.shapes import Shape, misfit, named
 from ....trainyard.job.record.folder_layout import common_dir
-from ....trainyard.job.record.secrets import Forms, forms, mask, mask_text
+from ....trainyard.job.record.masking import Forms, forms, mask, mask_text
 from ....trainyard.job.run.lead import leader
 from ....trainyard.job.run.logs.failure_kinds import EXIT
 from ....trainyard.job.run.logs.log_lines import FIRST_BYTES, MAX_BYTES, cut
@@ -42,7 +42,7 @@ from ...machine.as_user import JobError, Owner
 from ...machine.json_files import open_regular, read_object
 from ..record.node_plan import FOLDERS, MACHINE, plan_path, source_of
 from ..record.secrets import forget_secrets, read_masked
-from .evidence import stacks
+from .evidence import stack_samples
 from .ranks import agent_ranks, container, process_table
 from .ranks.rank_exits import read_exits
 
@@ -309,7 +309,7 @@ def take_stacks(job_dir: Path, looks: int) -> dict[str, Any] | None:
     node_plan = read_node_plan(job_dir)
     if node_plan is None:
         return None
-    ranks, text = stacks.take(job_dir, node_plan, looks=looks)
+    ranks, text = stack_samples.take(job_dir, node_plan, looks=looks)
     return {"ranks": ranks, "text": mask_text(text, forms(node_plan))}
 
 

@@ -17,7 +17,7 @@ def pack() -> bytes:
     import io
     import zipfile
 
-    from ....trainyard.findings.own_imports import files_of
+    from ....trainyard.base.own_imports import files_of
 
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.findings.visible import one_line
-from ....trainyard.job.record.secrets import mask_text
+from ....trainyard.base.visible import one_line
+from ....trainyard.job.record.masking import mask_text
 from ....trainyard.job.run.wire.answers import MAX_JOURNAL
 from ...machine import as_user, commands
 from . import job_folder

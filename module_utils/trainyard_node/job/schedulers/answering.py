@@ -19,10 +19,10 @@ from typing import Any
 from ...cluster import node_identity  # noqa: F401 (what questions import late is there before the fork)
 from ...machine import tree  # noqa: F401
 from ..plan import (
-    images,  # noqa: F401
+    image_inspection,  # noqa: F401
     node_check,  # noqa: F401
 )
-from ..run import job  # noqa: F401
+from ..run import job_life  # noqa: F401
 from ..run.monitor.connections import MAX_MESSAGE
 
 Answer = dict[str, Any]

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 from zipimport import zipimporter
 
+from ....trainyard.base import state_format
+from ....trainyard.base.findings import Finding, render
 from ....trainyard.cluster.unreachable import reason
-from ....trainyard.findings import state_format
-from ....trainyard.findings.findings import Finding, render
 from ....trainyard.job import schedulers
 from ....trainyard.job.file import event_receivers, job_packages
 from ....trainyard.job.file.job import Job

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.job.plan.log_names import METRICS
-from ....trainyard.job.record.secrets import Forms
+from ....trainyard.job.record.masking import Forms
 from ....trainyard.job.schedulers.kubernetes import pod_log
 from ...machine.json_files import open_regular
 from ..record.secrets import read_masked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advice_networks import silent
 from advice_readers import AS_WRITTEN, USE_DIRECT, leave_out, of_world, together
 from ansible.module_utils.trainyard.job.plan import busy_devices
-from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.plan import obstacles
 from launch_world import ME, World, linked
 
 
@@ -33,7 +33,7 @@ def in_use(node_plan):
 
 def of_witness(node_plan):
     user = ME if node_plan["host"] != "n3" else "no-such-user"
-    return preflight.witness_findings(node_plan, user) if "witness" in node_plan and not node_plan["devices"] else []
+    return obstacles.witness_findings(node_plan, user) if "witness" in node_plan and not node_plan["devices"] else []
 
 
 def with_gpus(counts, **job):
@@ -149,7 +149,7 @@ CASES = {
     "a witness that does not reach the nodes": lambda _: (
         linked(silent, witness="w", network="10.66.0.0/16", max_restarts=1).having(
             given={"known": ["n1", "n2", "w", "v"]},
-            finds=lambda plan: preflight.witness_findings(plan, ME) if plan["host"] == "w" else [],
+            finds=lambda plan: obstacles.witness_findings(plan, ME) if plan["host"] == "w" else [],
         ),
         {"choose another job_witness": {"witness": "v"}},
     ),

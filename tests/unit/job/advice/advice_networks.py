@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from advice_readers import AS_WRITTEN, have, on_both, together
-from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.plan import obstacles
 from job_cluster import free_port
 from launch_world import World, alone, eth0, eth1, interface, linked
 
@@ -152,7 +152,7 @@ CASES = {
     ),
     "a head that does not answer": lambda _: (
         linked(silent, eth0, network="10.66.0.0/16").having(
-            finds=lambda plan: preflight.reach_findings(plan) if plan["node_rank"] else []
+            finds=lambda plan: obstacles.reach_findings(plan) if plan["node_rank"] else []
         ),
         {"set job_network": {"network": WIDE}},
     ),

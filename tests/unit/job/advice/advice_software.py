@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from advice_readers import AS_WRITTEN, USE_DIRECT, have, of_job, of_world, together
-from ansible.module_utils.trainyard_node.job.plan import images, preflight
+from ansible.module_utils.trainyard_node.job.plan import image_inspection, obstacles
 from ansible.module_utils.trainyard_node.job.run.evidence import health_gate
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from job_samples import VENV
@@ -63,7 +63,7 @@ def memory(node_plan, text):
 
 def identified(_, image, __, ___):
     """Return what a node finds of an image in a file."""
-    problem = images.identify({**image, "runtimes": []}, {"runtime": "podman", "runtimes": {}})[2]
+    problem = image_inspection.identify({**image, "runtimes": []}, {"runtime": "podman", "runtimes": {}})[2]
     return {"problems": [problem] if problem else []}
 
 
@@ -190,7 +190,7 @@ CASES = {
     ),
     "no folder for records": lambda folder: (
         alone(folder, launcher="mindspore", max_restarts=1, recovery=True, recovery_path="/sys").having(
-            finds=lambda plan: preflight.recovery_findings(plan, NOBODY)
+            finds=lambda plan: obstacles.recovery_findings(plan, NOBODY)
         ),
         {"correct job_recovery_path": {"recovery_path": "/var/tmp"}},  # noqa: S108
     ),

@@ -7,9 +7,9 @@ import os
 import pwd
 import sys
 
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard_controller.job import planning
-from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.plan import obstacles
 from ansible.module_utils.trainyard_node.job.run.evidence import health_gate
 from job_cluster import free_port
 from job_samples import job_file, make_plan, make_request, node_facts
@@ -136,7 +136,7 @@ def checks(node_plan):
     """Return what this machine finds of a node plan."""
     tree = health_gate.Tree()
     return [
-        *preflight.preflight(node_plan, ME),
+        *obstacles.preflight(node_plan, ME),
         *health_gate.disk_findings(node_plan),
         *health_gate.limit_findings(tree, node_plan),
     ]

@@ -24,7 +24,7 @@ from advice_readers import follow
 from ansible.module_utils.trainyard_controller.job import planning
 from ansible.module_utils.trainyard_controller.job.device_queue import DeviceQueue
 from ansible.module_utils.trainyard_controller.job.schedulers import scheduler_clients
-from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.plan import obstacles
 
 CASES = {
     **advice_networks.CASES,
@@ -46,7 +46,7 @@ def simulated(monkeypatch):
     queue = functools.partial(DeviceQueue, clock=lambda: CLOCK.now, sleep=CLOCK.sleep)
     monkeypatch.setattr(planning, "DeviceQueue", queue)
     monkeypatch.setattr(scheduler_clients, "Cluster", advice_kubernetes.Cluster)
-    monkeypatch.setattr(preflight, "_connect_error", lambda where: "no answer" if where[0].startswith("10.66.") else "")
+    monkeypatch.setattr(obstacles, "_connect_error", lambda where: "no answer" if where[0].startswith("10.66.") else "")
 
 
 @pytest.fixture

@@ -1,14 +1,14 @@
 """Whether a job can be drilled, and what the drill changes in its job file."""
 
 import pytest
-from ansible.module_utils.trainyard.job.drill import goal, settings
+from ansible.module_utils.trainyard.job.drill import drill_settings, goal
 from drill_samples import GIVEN, JOB, drill
 
 ID = "20261126-101500-3f9c"
 
 
 def found(job, **given):
-    return settings.read({**JOB, **job}, {**GIVEN, **given}, ID)[1]
+    return drill_settings.read({**JOB, **job}, {**GIVEN, **given}, ID)[1]
 
 
 @pytest.mark.parametrize(
@@ -52,24 +52,24 @@ def test_wrong_settings_are_findings_with_those_of_the_job():
 )
 def test_the_program_gets_a_folder_of_the_drill(place, word, moved, checkpoints):
     job = {**JOB, "job_checkpoints": place, "job_command": ["python", "train.py", word, 5], "job_env": {"A": "1"}}
-    made, _ = settings.read(job, {**GIVEN, "drill_args": ["--steps", 20]}, ID)
-    changed = settings.changes(made, job, "rank")
+    made, _ = drill_settings.read(job, {**GIVEN, "drill_args": ["--steps", 20]}, ID)
+    changed = drill_settings.changes(made, job, "rank")
     folder = f"/shared/mine.drill-{ID}/rank"
     assert changed["job_command"] == ["python", "train.py", moved.format(folder), 5, "--steps", 20]
     assert changed["job_checkpoints"] == checkpoints.format(folder)
     assert changed["job_max_restarts"] == 1 and changed["job_timeout"] == 1800
-    assert settings.FOLDER.search(made.instead)
+    assert drill_settings.FOLDER.search(made.instead)
 
 
 def test_a_folder_in_the_environment_is_moved_too_and_others_stay():
     job = {**JOB, "job_command": ["train"], "job_env": {"DIR": "/shared/mine", "N": 1, "OTHER": "/shared/mine-not"}}
-    made, _ = settings.read(job, GIVEN, ID)
-    env = settings.changes(made, job, "resumed")["job_env"]
+    made, _ = drill_settings.read(job, GIVEN, ID)
+    env = drill_settings.changes(made, job, "resumed")["job_env"]
     assert env == {"DIR": f"/shared/mine.drill-{ID}/stopped", "N": 1, "OTHER": "/shared/mine-not"}
 
 
 def test_runs_have_folders_of_their_own_but_a_resumed_one_has_that_of_the_stopped():
-    places = [settings.changes(drill(), JOB, run)["job_checkpoints"] for run in settings.RUNS]
+    places = [drill_settings.changes(drill(), JOB, run)["job_checkpoints"] for run in drill_settings.RUNS]
     assert places[1] == places[2] and len(set(places)) == 4
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from ansible.module_utils.trainyard.job.drill import checks, drill_result, series
+from ansible.module_utils.trainyard.job.drill import drill_result, series, survival
 from drill_samples import PLAN, SIGNAL, checkpoint, drill, killed, losses, run, runs, saving
 
 LAST = {**checkpoint(0), "name": "last.pt", "step": None}
@@ -205,7 +205,7 @@ def test_a_missing_run_is_never_a_pass():
 )
 def test_ranks_without_time_to_save(job, state, text):
     grace_s = job.get("grace_s", 30.0)
-    assert checks.reacts(saving("x", stayed=job.get("stayed", {})), "TERM", grace_s) == (state, text)
+    assert survival.reacts(saving("x", stayed=job.get("stayed", {})), "TERM", grace_s) == (state, text)
 
 
 def test_a_checkpoint_that_nothing_shows_as_complete_counts_when_it_was_loaded():

@@ -1,7 +1,7 @@
 """Secrets of a job that stand in its other variables, and names of variables that often are those of secrets."""
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Warned
+from ansible.module_utils.trainyard.base.findings import Warned
 from ansible.module_utils.trainyard.job.file.secret_values import findings, hints
 from job_samples import make_job, make_plan, member
 

@@ -4,7 +4,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.placement.binding import VARIABLE, cores
 from ansible.module_utils.trainyard.job.run.wire.answers import NODE
 from ansible.module_utils.trainyard_node.job.run.ranks import execute

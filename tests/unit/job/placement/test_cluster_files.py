@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 import yaml
 from ansible.module_utils.trainyard.ascend import rank_table
-from ansible.module_utils.trainyard.findings.findings import faults
+from ansible.module_utils.trainyard.base.findings import faults
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.job.placement.hostfile import parse
 from rank_table_samples import server

@@ -5,13 +5,13 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Finding, UnusableError
+from ansible.module_utils.trainyard.base.findings import Finding, UnusableError
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
 from ansible.module_utils.trainyard.job.plan import busy_devices
 from ansible.module_utils.trainyard_controller.job import planning
 from ansible.module_utils.trainyard_controller.job.device_queue import DeviceQueue
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job.plan import preflight, tickets
+from ansible.module_utils.trainyard_node.job.plan import obstacles, tickets
 from ansible.module_utils.trainyard_node.job.run.evidence import device_holders, rank_failures
 from ansible.module_utils.trainyard_node.job.run.ranks.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.users import user_name
@@ -59,7 +59,7 @@ def program():
 
 
 def found(plan):
-    return [finding.found for finding in preflight.device_findings(plan)]
+    return [finding.found for finding in obstacles.device_findings(plan)]
 
 
 def test_who_holds_a_gpu_is_named_with_user_program_and_memory(node, program):
@@ -67,7 +67,7 @@ def test_who_holds_a_gpu_is_named_with_user_program_and_memory(node, program):
     other, ours = program(), program(TRAINYARD_JOB_ID="lost-1")
     me = user_name(os.getuid())
     node.hold(f"{other}, 129000, /usr/bin/python3", f"{ours}, 500, vllm", f"{1 << 22}, 500, elsewhere")
-    (finding,) = preflight.device_findings(node.plan)
+    (finding,) = obstacles.device_findings(node.plan)
     assert finding.check == busy_devices.CHECK
     assert set(finding.found.split("; ")) == {
         f"process {other} (python3) of {me} holds 126 GiB of GPU 0",

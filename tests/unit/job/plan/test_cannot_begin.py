@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from ansible.module_utils.trainyard.job.schedulers.records import Source
 from ansible.module_utils.trainyard_controller.job import planning
-from ansible.module_utils.trainyard_node.job.run import job
+from ansible.module_utils.trainyard_node.job.run import job_life
 from ansible.module_utils.trainyard_node.machine import as_user
 
 
@@ -24,6 +24,6 @@ def test_a_full_disk_is_a_finding_and_leaves_no_half_of_a_plan(tmp_path):
 def test_without_systemd_a_monitor_says_why_it_cannot_be_loaded(tmp_path):
     (tmp_path / "trainyard.pyz").write_text("import no_such_module\n")
     me = getpass.getuser()
-    complaint = job._start_monitor(tmp_path, {"job_id": "digits-1"}, me, as_user.named(me))
+    complaint = job_life._start_monitor(tmp_path, {"job_id": "digits-1"}, me, as_user.named(me))
     assert complaint.startswith("the monitor ended before it reported: Traceback")
     assert complaint.endswith("No module named 'no_such_module'")

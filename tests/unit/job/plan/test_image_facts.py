@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.job.plan import image_transfer, images
+from ansible.module_utils.trainyard_node.job.plan import image_fetch, image_inspection
 from ansible.module_utils.trainyard_node.software import podman
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,13 +55,13 @@ def programs(tmp_path, monkeypatch):
     (folder / "podman").chmod(0o755)
     (folder / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (folder / "python3").chmod(0o755)
-    monkeypatch.setattr(images, "_FOLDERS", str(folder))
-    here = images.settings()
+    monkeypatch.setattr(image_inspection, "_FOLDERS", str(folder))
+    here = image_inspection.settings()
     path = f"{folder}:{os.environ['PATH']}"
     monkeypatch.setattr(
-        images, "settings", lambda: {**here, "env": {**here["env"], "PATH": path, "CUDA_VERSION": "12.4"}}
+        image_inspection, "settings", lambda: {**here, "env": {**here["env"], "PATH": path, "CUDA_VERSION": "12.4"}}
     )
-    monkeypatch.setattr(images, "file_of", lambda identity, runtime: tmp_path / f"{identity}.{runtime}")
+    monkeypatch.setattr(image_inspection, "file_of", lambda identity, runtime: tmp_path / f"{identity}.{runtime}")
     return folder
 
 
@@ -77,12 +77,12 @@ def request(path, **changes):
 
 
 def read(asked, packages=()):
-    return images.read(asked, "", list(packages))
+    return image_inspection.read(asked, "", list(packages))
 
 
 def was_started(programs, identity="sha256:" + "ab" * 32):
     (programs / "present").touch()
-    images.file_of(identity, "started").touch()
+    image_inspection.file_of(identity, "started").touch()
 
 
 def texts(fact):
@@ -113,7 +113,7 @@ def test_the_virtual_environment_of_an_image_comes_first(programs, tmp_path):
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / "bin/python").symlink_to(sys.executable)
-    fact = images.read(request(tmp_path / "a.tar"), str(venv), [])
+    fact = image_inspection.read(request(tmp_path / "a.tar"), str(venv), [])
     assert fact["venv"] and fact["python"] == f"{venv}/bin/python"
 
 
@@ -160,7 +160,7 @@ def test_an_archive_for_several_processors(tmp_path):
     config = archive(tmp_path / "one.tar")
     with tarfile.open(tmp_path / "one.tar") as packed:
         index = json.loads(packed.extractfile("index.json").read())
-        blob = packed.extractfile(images._blob(index["manifests"][0]["digest"])).read()
+        blob = packed.extractfile(image_inspection._blob(index["manifests"][0]["digest"])).read()
     several = {
         "manifests": [{"digest": "sha256:" + hashlib.sha256(blob).hexdigest(), "platform": {"architecture": "x"}}]
     }
@@ -169,7 +169,7 @@ def test_an_archive_for_several_processors(tmp_path):
         entry = tarfile.TarInfo(f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}")
         entry.size = len(blob)
         packed.addfile(entry, io.BytesIO(blob))
-    assert images.of_archive(str(tmp_path / "all.tar")) == config
+    assert image_inspection.of_archive(str(tmp_path / "all.tar")) == config
 
 
 @given(st.binary(max_size=2000))
@@ -177,7 +177,7 @@ def test_no_content_of_an_archive_surprises(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.tar"
     path.write_bytes(content)
     with pytest.raises((OSError, ValueError, LookupError, tarfile.TarError)):
-        images.of_archive(str(path))
+        image_inspection.of_archive(str(path))
 
 
 def test_a_sif_file_by_its_header(programs, tmp_path):
@@ -185,21 +185,23 @@ def test_a_sif_file_by_its_header(programs, tmp_path):
     sif.write_bytes(
         b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0" + b"01\0" + b"02\0" + bytes(range(80))
     )
-    identity, name, problem = images.identify(request("", reference=str(sif), kind="sif"), {"runtime": "apptainer"})
+    identity, name, problem = image_inspection.identify(
+        request("", reference=str(sif), kind="sif"), {"runtime": "apptainer"}
+    )
     assert (identity, name, problem) == (f"sif:{bytes(range(16)).hex()}-128", str(sif), None)
     sif.write_bytes(b"no image")
-    assert images.identify(request("", reference=str(sif), kind="sif"), {"runtime": "apptainer"})[2]["found"] == (
-        f"{sif} is no SIF file"
-    )
+    assert image_inspection.identify(request("", reference=str(sif), kind="sif"), {"runtime": "apptainer"})[2][
+        "found"
+    ] == (f"{sif} is no SIF file")
 
 
 def bring(asked, fact, **changes):
     """Bring an image as several visits do; return the last answer."""
     whole = {**asked, "auth": None, "source": "", "identity": "", "begin": True, **changes}
-    answer = image_transfer.bring(whole, fact, 0.05)
+    answer = image_fetch.bring(whole, fact, 0.05)
     return (
         wait_for(
-            lambda: (found := image_transfer.bring({**whole, "begin": False}, fact, 0.2))["done"] and found, "its end"
+            lambda: (found := image_fetch.bring({**whole, "begin": False}, fact, 0.2))["done"] and found, "its end"
         )
         if not answer["done"]
         else answer
@@ -229,14 +231,14 @@ def test_how_much_of_an_image_is_there_is_said(tmp_path, monkeypatch, kind):
     place.parent.mkdir()
     (tmp_path / "a.tar").write_bytes(bytes(8 << 20))
     asked = request(tmp_path / "a.tar", kind=kind)
-    monkeypatch.setattr(image_transfer, "being_pulled", lambda: podman.being_pulled(str(tmp_path)))
-    assert image_transfer._with_size("Copying blob 4f4f", asked, place) == "Copying blob 4f4f"
+    monkeypatch.setattr(image_fetch, "being_pulled", lambda: podman.being_pulled(str(tmp_path)))
+    assert image_fetch._with_size("Copying blob 4f4f", asked, place) == "Copying blob 4f4f"
     (layers / "1").write_bytes(bytes(3 << 20))
     share = "3 MiB of 8 MiB" if kind == "archive" else "3 MiB"
-    assert image_transfer._with_size("Copying blob 4f4f", asked, place) == f"Copying blob 4f4f: {share}"
+    assert image_fetch._with_size("Copying blob 4f4f", asked, place) == f"Copying blob 4f4f: {share}"
     # Apptainer writes one file.
     (place.parent / "x.part4711").write_bytes(bytes(5 << 20))
-    assert image_transfer._with_size("", asked, place).startswith("5 MiB")
+    assert image_fetch._with_size("", asked, place).startswith("5 MiB")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert podman.being_pulled(str(tmp_path)) is None
 
@@ -262,10 +264,10 @@ def test_the_result_of_an_older_transfer_that_is_about_to_end_is_not_taken_for_t
     (programs / "broken").write_text("no space left\n")
     assert bring(asked, read(asked))["problem"] == "no space left"
     (programs / "broken").unlink()
-    take, refusals = image_transfer._take, [False, False]
-    monkeypatch.setattr(image_transfer, "_take", lambda lock: refusals.pop() if refusals else take(lock))
+    take, refusals = image_fetch._take, [False, False]
+    monkeypatch.setattr(image_fetch, "_take", lambda lock: refusals.pop() if refusals else take(lock))
     again = {**asked, "auth": None, "source": "", "identity": "", "begin": True}
-    answer = image_transfer.bring(again, read(asked), PATIENCE_S)
+    answer = image_fetch.bring(again, read(asked), PATIENCE_S)
     assert (answer["done"], answer["problem"]) == (True, "")
 
 
@@ -274,17 +276,17 @@ def test_the_result_of_an_older_transfer_that_does_not_end_is_no_answer(programs
     asked = request(tmp_path / "a.tar")
     (programs / "broken").write_text("no space left\n")
     assert bring(asked, read(asked))["problem"] == "no space left"
-    monkeypatch.setattr(image_transfer, "_take", lambda _: False)
-    monkeypatch.setattr(image_transfer, "_END_S", 0)
+    monkeypatch.setattr(image_fetch, "_take", lambda _: False)
+    monkeypatch.setattr(image_fetch, "_END_S", 0)
     again = {**asked, "auth": None, "source": "", "identity": "", "begin": True}
-    answer = image_transfer.bring(again, read(asked), 0.0)
+    answer = image_fetch.bring(again, read(asked), 0.0)
     assert (answer["done"], answer["problem"]) == (False, "")
 
 
 def test_a_disk_without_room_for_the_archive(programs, tmp_path, monkeypatch):
     archive(tmp_path / "a.tar")
     asked = request(tmp_path / "a.tar")
-    monkeypatch.setattr(image_transfer, "_ROOM", 1 << 50)
+    monkeypatch.setattr(image_fetch, "_ROOM", 1 << 50)
     problem = bring(asked, read(asked))["problem"]
     assert f"MiB free in {programs}, and " in problem and problem.endswith(" MiB are needed")
 
@@ -299,4 +301,4 @@ def test_a_login_is_in_a_file_of_the_user_alone_and_gone_afterwards(programs, tm
     assert "hunter2" not in calls and f" {reference}" in calls
     assert list(json.loads((programs / "seen").read_text())["auths"]) == ["registry.example"]
     assert list(tmp_path.rglob("config.json")) == []
-    assert Path(images.note_of(asked).with_suffix(".log")).read_text().startswith("600\n")
+    assert Path(image_inspection.note_of(asked).with_suffix(".log")).read_text().startswith("600\n")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.job.plan import imports as rules
+from ansible.module_utils.trainyard.job.plan import script_imports
 from ansible.module_utils.trainyard_controller.job import source_folder
-from ansible.module_utils.trainyard_node.job.plan import imports
+from ansible.module_utils.trainyard_node.job.plan import import_check
 from job_samples import briefly
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -31,7 +31,7 @@ ME = pwd.getpwuid(os.getuid()).pw_name
     ],
 )
 def test_the_script_that_python_itself_runs(command, script):
-    assert rules.script(command) == script
+    assert script_imports.script(command) == script
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_the_script_that_python_itself_runs(command, script):
 )
 def test_only_unconditional_imports_of_a_script_count(text, names):
     beside = ["train.py", "model.py", "models/resnet.py", "src/data_utils/__init__.py", "fast.cpython-311-x86.so"]
-    assert rules.imported(text, beside) == names
+    assert script_imports.imported(text, beside) == names
     # Start-up code of the job may install anything.
-    assert rules.imported(text, ["train.py", "sitecustomize.py"]) == []
+    assert script_imports.imported(text, ["train.py", "sitecustomize.py"]) == []
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_only_unconditional_imports_of_a_script_count(text, names):
     ],
 )
 def test_an_unknown_path_ends_the_check(environment, secret, known):
-    assert rules.is_known(environment, secret) is known
+    assert script_imports.is_known(environment, secret) is known
 
 
 def found_by(node_plan, user=ME):
-    return imports.findings(node_plan, imports.missing(node_plan, user, {}).imports)
+    return import_check.findings(node_plan, import_check.missing(node_plan, user, {}).imports)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_the_first_guides_module_of_oneflow_names_its_releases(spec, tmp_path):
     (tmp_path / "oneflow").mkdir()
     (tmp_path / "oneflow/__init__.py").write_text("from oneflow.framework.type_tensor import *\n")
     for text in ("import oneflow.typing as tp", "from oneflow import typing as tp", "from oneflow.typing import Numpy"):
-        names = rules.imported(f"import oneflow as flow\n{text}\n")
+        names = script_imports.imported(f"import oneflow as flow\n{text}\n")
         (found,) = found_by(spec(*names, environment={"PYTHONPATH": str(tmp_path)}))
         assert found.found.startswith("train.py imports oneflow.typing, which")
         assert "OneFlow up to 0.4" in found.action and "job_image" in found.action
@@ -176,7 +176,7 @@ def test_the_first_guides_module_of_oneflow_names_its_releases(spec, tmp_path):
     ],
 )
 def test_each_missing_package_has_an_action(missing, venv, action):
-    found = rules.finding("n1", "train.py", missing, f"/v/{venv}/bin/python", f"/v/{venv}")
+    found = script_imports.finding("n1", "train.py", missing, f"/v/{venv}/bin/python", f"/v/{venv}")
     assert found.action.startswith(action)
 
 
@@ -211,7 +211,7 @@ def test_a_script_on_the_nodes_is_read_there_with_what_is_beside_it(spec, tmp_pa
 
 @pytest.mark.parametrize("body", ["exit 1", "echo no_such_package; exit 1", "echo other", "sleep 60"])
 def test_a_python_that_does_not_answer_says_nothing(spec, tmp_path, monkeypatch, body):
-    monkeypatch.setattr(imports, "LIMIT_S", 0.5)
+    monkeypatch.setattr(import_check, "LIMIT_S", 0.5)
     (tmp_path / "pytorch/bin/python").write_text(f"#!/bin/sh\nexec 2>&1\n{body.replace('sleep', 'exec sleep')}\n")
     assert found_by(spec("no_such_package")) == []
     assert found_by(spec("no_such_package", program="none")) == []
@@ -222,10 +222,10 @@ def test_no_example_of_the_project_is_suspected():
     suspected = {}
     for path in sorted((PROJECT / "jobs").glob("*.yml")):
         job = yaml.safe_load(path.read_text())
-        name = rules.script(job["job_command"])
+        name = script_imports.script(job["job_command"])
         folder = PROJECT / job.get("job_source", "none")
         if name and (folder / name).is_file():
-            names = rules.imported((folder / name).read_text(), source_folder.read(str(folder)).files)
+            names = script_imports.imported((folder / name).read_text(), source_folder.read(str(folder)).files)
             suspected[path.name] = {re.split("[.:]", each)[0] for each in names} - sys.stdlib_module_names
     assert len(suspected) > 5
     assert set().union(*suspected.values()) <= {"torch", "torchvision", "numpy", "mindspore", "oneflow", "mpi4py"}

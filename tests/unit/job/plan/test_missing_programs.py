@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible.module_utils.trainyard_node.job.plan import preflight as checks
+from ansible.module_utils.trainyard_node.job.plan import obstacles
 
 MSRUN = "mindspore.parallel.cluster.run"
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -29,7 +29,7 @@ def empty(spec, tmp_path):
     ],
 )
 def test_a_launcher_that_is_not_installed(empty, launcher, starter, found, expected):
-    (finding,) = checks.preflight({**empty, "launcher": launcher, "starter": starter}, ME)
+    (finding,) = obstacles.preflight({**empty, "launcher": launcher, "starter": starter}, ME)
     assert (finding.check, finding.found) == ("job_launcher", found.format(venv=empty["venv"]))
     assert finding.expected.startswith(expected)
 
@@ -38,7 +38,7 @@ def test_a_launcher_that_is_not_installed(empty, launcher, starter, found, expec
     ("starter", "packages"), [("json", []), ("no", ["no"]), (MSRUN, ["mindspore"])], ids=["installed", "no", "msrun"]
 )
 def test_a_launcher_that_is_installed_or_that_the_version_check_finds(empty, starter, packages):
-    assert checks.preflight({**empty, "launcher": "torchrun", "starter": starter, "packages": packages}, ME) == []
+    assert obstacles.preflight({**empty, "launcher": "torchrun", "starter": starter, "packages": packages}, ME) == []
 
 
 def test_a_launcher_of_the_environment_below_a_layer_is_found_and_not_imported(empty, tmp_path):
@@ -49,15 +49,15 @@ def test_a_launcher_of_the_environment_below_a_layer_is_found_and_not_imported(e
     (site,) = (tmp_path / "empty" / "lib").glob("python*/site-packages")
     (site / "base.pth").write_text(f"{base}\n")
     spec = {**empty, "launcher": "msrun", "starter": MSRUN}
-    (finding,) = checks.preflight(spec, ME)
+    (finding,) = obstacles.preflight(spec, ME)
     assert finding.found == f"no {MSRUN} in {empty['venv']}"  # before 2.3
     (package / "run.py").touch()
-    assert checks.preflight(spec, ME) == []
+    assert obstacles.preflight(spec, ME) == []
 
 
 @pytest.mark.parametrize("key", ["module", "program"])
 def test_a_module_or_program_that_the_environment_has_not(empty, key):
-    (finding,) = checks.preflight({**empty, key: "pytest"}, ME)
+    (finding,) = obstacles.preflight({**empty, key: "pytest"}, ME)
     assert finding.check == "program" and "pytest" in finding.found
     assert f"{empty['venv']}/bin/python -m pip install pytest" in finding.action
-    assert checks.preflight({**empty, "module": "json"}, ME) == []
+    assert obstacles.preflight({**empty, "module": "json"}, ME) == []

@@ -6,12 +6,12 @@ import re
 import tarfile
 
 import pytest
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.cluster.switches import topology
-from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.job.record import excluded_hosts
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller.job import planning
-from ansible.module_utils.trainyard_controller.nodes.clock import of_visit
+from ansible.module_utils.trainyard_controller.nodes.clock_offset import of_visit
 from ansible.module_utils.trainyard_controller.runs import excluded_record
 from hypothesis import given
 from hypothesis import strategies as st

@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller.job import cleaning, planning
 from ansible.module_utils.trainyard_controller.job.collecting import Request, collect
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job.plan.preflight import witness_findings
+from ansible.module_utils.trainyard_node.job.plan.obstacles import witness_findings
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table, units
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from ansible.module_utils.trainyard_node.machine.json_files import write_json

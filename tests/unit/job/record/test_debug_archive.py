@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import FindingsError
-from ansible.module_utils.trainyard.findings.redaction import HIDDEN, without_secrets
+from ansible.module_utils.trainyard.base.findings import FindingsError
+from ansible.module_utils.trainyard.base.redaction import HIDDEN, without_secrets
 from ansible.module_utils.trainyard.report import debug_archive as contents
 from ansible.module_utils.trainyard.report.debug_archive import Archive, Excerpt, json_text, log_text
-from ansible.module_utils.trainyard_controller.job import debug_archive
+from ansible.module_utils.trainyard_controller.job import debug_files
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from job_samples import make_job, make_plan, member, submitted
@@ -46,7 +46,7 @@ def short_logs(monkeypatch):
     """Show little of each log, as most of the time of a test goes into that; and call no git."""
     monkeypatch.setattr(contents, "LOG_BEGIN", 2000)
     monkeypatch.setattr(contents, "LOG_END", 3000)
-    monkeypatch.setattr(debug_archive.launch_record, "described", lambda folder: "v0")
+    monkeypatch.setattr(debug_files.launch_record, "described", lambda folder: "v0")
 
 
 def run_dir(folder, failed=True, **more):
@@ -66,7 +66,7 @@ def write(folder, value, name):
 
 def packed(folder, *values, facts=None, journals=None):
     answers = {host: {"facts": {}} for host in ("n1", "n2")} if facts is None else facts
-    return debug_archive.pack(folder, answers, journals or {}, PROJECT, contents.masks(values))
+    return debug_files.pack(folder, answers, journals or {}, PROJECT, contents.masks(values))
 
 
 def printed(value):
@@ -214,10 +214,10 @@ def test_the_nodes_that_failed_come_first_and_those_of_a_scheduler_have_no_units
         {**summary(2), "failure": {"kind": "gone", "host": plan["nodes"][1]["host"], "reason": "x"}},
         "summary.json",
     )
-    found = debug_archive.visited(folder)
+    found = debug_files.visited(folder)
     assert found.hosts == [node["host"] for node in reversed(plan["nodes"])] and found.job_dir == plan["job_dir"]
     write(folder, {**plan, **submitted()}, "plan.json")
-    assert debug_archive.visited(folder).job_dir == ""
+    assert debug_files.visited(folder).job_dir == ""
 
 
 def test_silent_nodes_links_and_damaged_records_are_named(tmp_path):
@@ -247,7 +247,7 @@ def test_a_run_that_is_unknown_is_one_finding_with_the_known_ones(tmp_path):
     write(tmp_path / "stopped-1", [], "findings.json")
 
     def found(**asked):
-        return debug_archive.find_run(tmp_path, *({"job_id": "", "job_name": "", "verification": ""} | asked).values())
+        return debug_files.find_run(tmp_path, *({"job_id": "", "job_name": "", "verification": ""} | asked).values())
 
     assert found(job_id=JOB_ID) == found() == folder and found(verification="verify-1").name == "verify-1"
     assert found(job_id="stopped-1").name == "stopped-1"
@@ -264,12 +264,12 @@ def test_a_run_that_is_unknown_is_one_finding_with_the_known_ones(tmp_path):
 
 
 def test_the_archive_is_its_owner_s_alone_and_replaced_whole(tmp_path):
-    path = debug_archive.target("", str(tmp_path), JOB_ID)
+    path = debug_files.target("", str(tmp_path), JOB_ID)
     assert path == tmp_path / f"trainyard-debug-{JOB_ID}.tar.gz"
-    assert path == debug_archive.target(str(tmp_path), "/proc/nowhere", JOB_ID)
+    assert path == debug_files.target(str(tmp_path), "/proc/nowhere", JOB_ID)
     path.write_text("older")
     path.chmod(0o644)
-    debug_archive.write(path, JOB_ID, packed(run_dir(tmp_path)).files)
+    debug_files.write(path, JOB_ID, packed(run_dir(tmp_path)).files)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and {each.name for each in tmp_path.iterdir()} == {
         path.name,
         JOB_ID,
@@ -285,4 +285,4 @@ def test_the_archive_is_its_owner_s_alone_and_replaced_whole(tmp_path):
 @pytest.mark.parametrize("given", ["x.zip", "none/x.tar.gz"])
 def test_a_file_that_cannot_be_the_archive_is_a_finding(tmp_path, given):
     with pytest.raises(FindingsError, match="a folder, or a name that ends with"):
-        debug_archive.target(given, str(tmp_path), JOB_ID)
+        debug_files.target(given, str(tmp_path), JOB_ID)

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run.measure.slow_ranks import slow_rank_text
 from ansible.module_utils.trainyard.job.run.wire.answers import CLUSTER

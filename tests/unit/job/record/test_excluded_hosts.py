@@ -4,7 +4,7 @@ import json
 import threading
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.record import excluded_hosts
 from ansible.module_utils.trainyard_controller.runs import excluded_record
 from hypothesis import given

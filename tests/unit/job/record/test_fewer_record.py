@@ -3,7 +3,7 @@
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.plan.log_names import take_logs
 from ansible.module_utils.trainyard.job.record import events
-from ansible.module_utils.trainyard.job.run.decide.fewer_nodes import size_text, world_sizes_text
+from ansible.module_utils.trainyard.job.run.decide.remaining_nodes import size_text, world_sizes_text
 from ansible.module_utils.trainyard.job.run.decide.restarts import watched_texts
 from ansible.module_utils.trainyard.job.run.logs.log_lines import logs
 from ansible.module_utils.trainyard.job.schedulers import ssh

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import FindingsError
-from ansible.module_utils.trainyard.job.record.cleaning import DAY_S, Folder, choose, of_schedulers
+from ansible.module_utils.trainyard.base.findings import FindingsError
 from ansible.module_utils.trainyard.job.record.job_runs import SavedRun, may_go
 from ansible.module_utils.trainyard.job.record.job_runs import describe as describe_runs
+from ansible.module_utils.trainyard.job.record.removable_jobs import DAY_S, Folder, choose, of_schedulers
 from ansible.module_utils.trainyard_controller.job import cleaning
 from ansible.module_utils.trainyard_controller.runs.run_folder import read_plans, saved_runs, scheduler_runs
 from ansible.module_utils.trainyard_node import agent

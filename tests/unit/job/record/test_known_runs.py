@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard_controller.job import run_choice as known_runs
 from job_samples import saved_plan, saved_record, submitted
 

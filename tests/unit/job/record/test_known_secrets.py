@@ -7,7 +7,7 @@ import mmap
 from urllib.parse import quote
 
 import pytest
-from ansible.module_utils.trainyard.job.record import secrets as known_secrets
+from ansible.module_utils.trainyard.job.record import masking
 from ansible.module_utils.trainyard_node.job.record import secrets as log_secrets
 from ansible.module_utils.trainyard_node.job.run import job_folder
 from ansible.module_utils.trainyard_node.job.run.evidence.log_tail import Tail
@@ -18,11 +18,11 @@ KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END KEY-----"
 
 
 def forms(*values, **more):
-    return known_secrets.forms({"secret_env": dict(enumerate(values)), **more})
+    return masking.forms({"secret_env": dict(enumerate(values)), **more})
 
 
 def masked(text, *values):
-    return known_secrets.mask(text.encode(), forms(*values)).decode()
+    return masking.mask(text.encode(), forms(*values)).decode()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_value_is_masked_in_each_form_that_programs_print(printed):
 def test_lines_parts_and_overlaps_of_values_are_masked():
     assert set(masked(KEY, KEY)) == {"*"}
     assert masked("2026 MIIEvQIBADANBg", KEY) == "2026 **************"
-    assert known_secrets.mask(b"a-long-token", forms(**{"token": "a-long-token"})) == b"*" * 12
+    assert masking.mask(b"a-long-token", forms(**{"token": "a-long-token"})) == b"*" * 12
     assert masked("a secret-and-more b", "secret", "secret-and-more") == "a *************** b"
     # A value that is not yet written to its end; four letters are in any text.
     assert masked("KEY=hunter", "hunter2") == "KEY=******"
@@ -92,7 +92,7 @@ def test_stacks_and_reports_of_a_monitor_are_masked(tmp_path, monkeypatch):
     plan = {"job_id": "test-1", "processes": [], "secret_env": {"KEY": "hunter2"}}
     (tmp_path / "node_plan.json").write_text(json.dumps(plan))
     assert job_folder.monitor_output(tmp_path) == "no room for *******"
-    monkeypatch.setattr(job_folder.stacks, "take", lambda *_, **__: ([], "main(key='hunter2')"))
+    monkeypatch.setattr(job_folder.stack_samples, "take", lambda *_, **__: ([], "main(key='hunter2')"))
     assert job_folder.take_stacks(tmp_path, 1)["text"] == "main(key='*******')"
     log = tmp_path / "logs" / "rank_0.log"
     log.write_text("the key is hunter2 today\n")

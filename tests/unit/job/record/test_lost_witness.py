@@ -1,7 +1,7 @@
 """A witness that no longer reports: in the head's state, the progress line, the summary and the report."""
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run.decide.attempt_watch import JOIN_S
 from ansible.module_utils.trainyard.job.run.decide.head_state import cluster_state
@@ -10,7 +10,7 @@ from ansible.module_utils.trainyard.job.run.wire.answers import CLUSTER, checked
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_text import explain
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job.run import job as job_on_node
+from ansible.module_utils.trainyard_node.job.run import job_life
 from job_samples import make_job, make_plan, member
 from simulated_job import SimulatedJob
 from test_leader import WELL, head, node
@@ -62,8 +62,8 @@ def test_a_witness_has_as_long_as_a_node_to_report_for_the_first_time():
 def test_the_progress_line_has_it_while_the_job_runs(monkeypatch, tmp_path, end, shown):
     answer = head(end=end)
     answer["cluster"]["witness_lost"] = LOST
-    monkeypatch.setattr(job_on_node, "wait", lambda *_: None)
-    monkeypatch.setattr(job_on_node, "status", lambda *_: answer)
+    monkeypatch.setattr(job_life, "wait", lambda *_: None)
+    monkeypatch.setattr(job_life, "status", lambda *_: answer)
     assert (LINE in agent.state(job_id="a", job_dir=str(tmp_path))["line"]) is shown
 
 

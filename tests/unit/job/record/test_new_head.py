@@ -267,10 +267,10 @@ def test_a_node_says_which_jobs_have_ended_under_its_lead(tmp_path):
 
 @pytest.mark.parametrize(("answer", "line"), [(head(), True), (head(follows="n2"), False), (head("n2", 1), True)])
 def test_the_line_for_people_is_that_of_the_present_head(monkeypatch, tmp_path, answer, line):
-    from ansible.module_utils.trainyard_node.job.run import job as job_on_node
+    from ansible.module_utils.trainyard_node.job.run import job_life
 
-    monkeypatch.setattr(job_on_node, "wait", lambda *_: None)
-    monkeypatch.setattr(job_on_node, "status", lambda *_: dict(answer))
+    monkeypatch.setattr(job_life, "wait", lambda *_: None)
+    monkeypatch.setattr(job_life, "status", lambda *_: dict(answer))
     assert ("line" in agent.state(job_id="a", job_dir=str(tmp_path))) is line
 
 

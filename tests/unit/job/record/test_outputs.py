@@ -6,7 +6,7 @@ import os
 import pytest
 from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard_controller.runs.outputs import brought, write_outputs
-from ansible.module_utils.trainyard_node.job.record.outputs import read_outputs
+from ansible.module_utils.trainyard_node.job.record.output_reading import read_outputs
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import make_job, wrong

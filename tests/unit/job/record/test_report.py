@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Finding, host_list, render
+from ansible.module_utils.trainyard.base.findings import Finding, host_list, render
 from ansible.module_utils.trainyard.job.run.measure import slow_ranks
 from ansible.module_utils.trainyard.report import job_text, log_end
 from job_samples import make_job, make_plan, member, summary_of

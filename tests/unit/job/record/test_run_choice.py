@@ -6,7 +6,7 @@ import pwd
 import time
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard_controller.job import reporting
 from ansible.module_utils.trainyard_controller.job import run_choice as known_runs
 from ansible.module_utils.trainyard_controller.runs import excluded_record

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard.report import run_list
-from ansible.module_utils.trainyard_controller.job import run_list as runs_of_controller
+from ansible.module_utils.trainyard_controller.job import run_overview
 from ansible_run import run_ansible
 from job_samples import make_job, make_plan, member, saved_plan, saved_record, saved_verification
 
@@ -75,7 +75,7 @@ def test_a_drill_is_one_row_with_its_result_and_its_page():
     assert (drill.id, drill.state, drill.progress, drill.page) == ("d-0", "pass", "survives: yes", "drill.html")
 
 
-HERE = runs_of_controller.Inventory("-i here", lambda host: host in ("n1", "n2"))
+HERE = run_overview.Inventory("-i here", lambda host: host in ("n1", "n2"))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_job_of_another_inventory_is_not_unknown_and_its_hosts_are_not_asked(
         seen.extend(hosts)
         return {host: {"running": {}, "ended": []} for host in hosts}
 
-    found = runs_of_controller.list_runs(tmp_path, ask, {}, HERE)
+    found = run_overview.list_runs(tmp_path, ask, {}, HERE)
     assert ([run["state"] for run in found["runs"]], bool(seen)) == ([state], asked)
     assert set(seen) <= {"n1", "n2"}
     away = state == "other_inventory" and bool(started_with)
@@ -153,7 +153,7 @@ def test_heads_are_asked_about_jobs_without_a_record_alone(runs):
         asked.update(hosts)
         return {"n1": {"running": {"digits-2": "2/2 ranks running"}}}
 
-    found = runs_of_controller.list_runs(runs, ask, {"state": "running"})
+    found = run_overview.list_runs(runs, ask, {"state": "running"})
     assert [run["id"] for run in found["runs"]] == ["digits-2"]
     assert [job["job_id"] for job in asked["n1"]["jobs"]] == ["digits-2"]
     page = (runs / "index.html").read_text()
@@ -161,17 +161,17 @@ def test_heads_are_asked_about_jobs_without_a_record_alone(runs):
 
 
 def test_a_head_without_an_answer_is_named(runs):
-    found = runs_of_controller.list_runs(runs, lambda *_: {"n1": {"unreachable": True, "msg": "timed out"}}, {})
+    found = run_overview.list_runs(runs, lambda *_: {"n1": {"unreachable": True, "msg": "timed out"}}, {})
     assert "not known: digits-2, as n1: timed out" in found["text"]
 
 
 def test_what_cannot_be_compared_is_named(runs):
     with pytest.raises(UnusableError, match="1 jobs to compare"):
-        runs_of_controller.compare_jobs(runs, ["digits-1"])
+        run_overview.compare_jobs(runs, ["digits-1"])
     with pytest.raises(UnusableError, match="verify-1 is no job; expected: the id of one"):
-        runs_of_controller.compare_jobs(runs, ["digits-1", "verify-1"])
+        run_overview.compare_jobs(runs, ["digits-1", "verify-1"])
     (runs / "digits-1" / "metrics.jsonl").write_text('{"step": 1.0, "loss": 2.0}\n{"step": 2.0, "loss": 1.0}\n')
-    assert "no setting differs" in runs_of_controller.compare_jobs(runs, ["digits-1", "digits-2"])
+    assert "no setting differs" in run_overview.compare_jobs(runs, ["digits-1", "digits-2"])
     content = (runs / "compare.html").read_text()
     assert content.count('<svg class="curve linear"') == 1 and "No setting differs." in content
 

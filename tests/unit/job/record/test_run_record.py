@@ -6,7 +6,7 @@ import math
 
 import pytest
 from ansible.module_utils.trainyard.job.record import run_record
-from ansible.module_utils.trainyard.job.record.cleaning import KUBERNETES
+from ansible.module_utils.trainyard.job.record.removable_jobs import KUBERNETES
 from ansible.module_utils.trainyard_controller.job import cleaning, reporting
 from job_samples import submitted, summary_of
 from test_report import answer as of_node

@@ -3,7 +3,7 @@
 import ipaddress
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.job.placement.placement import Member
 from ansible.module_utils.trainyard.job.plan import preflight
 from hypothesis import given

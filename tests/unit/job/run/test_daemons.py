@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
-from ansible.module_utils.trainyard.job.run.decide import daemons
+from ansible.module_utils.trainyard.base.shapes import misfit
+from ansible.module_utils.trainyard.job.run.decide import daemon_requests
 from ansible.module_utils.trainyard.job.run.wire import messages
 from ansible.module_utils.trainyard_node.job.run.ranks import daemons as node_daemons
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table
@@ -28,16 +28,16 @@ class Head:
     """The head of a job whose first node is n1."""
 
     def __init__(self, **plan):
-        self.daemons, self.attempt = daemons.Daemons({"launcher": "mpirun", "addresses": ADDRESSES, **plan}), 0
+        self.daemons, self.attempt = daemon_requests.Daemons({"launcher": "mpirun", "addresses": ADDRESSES, **plan}), 0
 
     def hears(self, host, **report):
-        shape = {name: daemons.REPORTED[f"?{name}"] for name in report}
+        shape = {name: daemon_requests.REPORTED[f"?{name}"] for name in report}
         assert not misfit(report, shape)
         self.daemons.receive(host, report, "n1", {"": self.attempt})
 
     def tells(self, host):
         order = self.daemons.order(host, "n1")
-        assert not misfit(order, {name: daemons.ORDERED[f"?{name}"] for name in order})
+        assert not misfit(order, {name: daemon_requests.ORDERED[f"?{name}"] for name in order})
         return order
 
     def starts(self, host):
@@ -101,11 +101,11 @@ def test_requests_of_an_attempt_before_are_forgotten():
 def test_a_new_head_is_asked_again_and_learns_what_runs():
     asks = [ask(number) for number in range(1, 100)]
     first = Head()
-    first.hears("n1", asks=daemons.unanswered(asks, 0, {}))
-    rest = daemons.unanswered(asks, 0, first.tells("n1")["asked"])
-    assert [each["number"] for each in rest] == list(range(daemons.MAX_ASKS + 1, 100))
+    first.hears("n1", asks=daemon_requests.unanswered(asks, 0, {}))
+    rest = daemon_requests.unanswered(asks, 0, first.tells("n1")["asked"])
+    assert [each["number"] for each in rest] == list(range(daemon_requests.MAX_ASKS + 1, 100))
     new = Head()
-    assert daemons.unanswered(asks, 0, new.tells("n1")["asked"])[0]["number"] == 1
+    assert daemon_requests.unanswered(asks, 0, new.tells("n1")["asked"])[0]["number"] == 1
     new.hears("n2", daemons=[daemon(1, 0), daemon(2)])
     new.hears("n1", asks=asks[:3])
     new.hears("n2", daemons=[daemon(1, 0), daemon(2)])
@@ -115,7 +115,7 @@ def test_a_new_head_is_asked_again_and_learns_what_runs():
 @pytest.mark.parametrize("wrong", [{"number": 0}, {"command": "x" * 70_000}, {"address": 5}, {"more": 1}])
 def test_a_request_that_does_not_fit_is_no_message(wrong):
     with pytest.raises(messages.BadMessage):
-        messages._check({"asks": [{**ask(1), **wrong}]}, dict(daemons.REPORTED))
+        messages._check({"asks": [{**ask(1), **wrong}]}, dict(daemon_requests.REPORTED))
 
 
 # mpirun, as far as its monitors see it: it runs the script with an address and the words of a command.
@@ -200,11 +200,11 @@ def test_what_ranks_leave_among_requests_keeps_none_from_being_taken(tmp_path):
     (folder / "1.asked").mkdir()
     os.mkfifo(folder / "2.asked")
     (folder / "3.asked").write_bytes(b"\xff" * 100)
-    (folder / "4.asked").write_text("10.0.0.2\n" + "x" * (daemons.MAX_COMMAND + 1))
+    (folder / "4.asked").write_text("10.0.0.2\n" + "x" * (daemon_requests.MAX_COMMAND + 1))
     (folder / "5.asked").write_text("10.0.0.2\norted")
     plan = {"launcher": "mpirun", "base_env": {}}
     asks = node_daemons.Daemons(tmp_path, plan, lambda start: start(), {"": 0}).report()["asks"]
-    assert not misfit({"asks": asks}, dict(daemons.REPORTED))
+    assert not misfit({"asks": asks}, dict(daemon_requests.REPORTED))
     assert sorted(each["command"] for each in asks) == ["", "orted"]
 
 
@@ -214,4 +214,4 @@ def test_a_node_starts_no_more_daemons_than_its_report_may_have(tmp_path):
     here = node_daemons.Daemons(tmp_path, plan, lambda start: start(), {"": 0})
     for number in range(1, 40):
         here.follow({"start": [{"number": number, "attempt": 0, "command": "x"}]})
-    assert len(here.report()["daemons"]) == daemons.MAX_DAEMONS
+    assert len(here.report()["daemons"]) == daemon_requests.MAX_DAEMONS

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.logs import flight_recorder, nccl_ras, stacks
 from ansible.module_utils.trainyard_node.job.run.evidence import evidence
 from hypothesis import given

@@ -5,12 +5,12 @@ import shutil
 import signal
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.logs import failure_kinds
 from ansible.module_utils.trainyard.job.run.logs import failures as failure
 from ansible.module_utils.trainyard.job.run.wire import answers
 from ansible.module_utils.trainyard.report.job_text import cause
-from ansible.module_utils.trainyard_node.job.run import job as node_job
+from ansible.module_utils.trainyard_node.job.run import job_life
 from ansible.module_utils.trainyard_node.job.run.ranks import disk_space
 from simulated_job import SimulatedJob, failed
 
@@ -95,7 +95,7 @@ def test_a_removed_folder_is_named_and_nothing_starts_in_it(cluster, host, how):
     job.all_ended()
     assert [failure.items() <= each.end()["failure"].items() for each in job.nodes] == [True, True]
     # The node answers with that, and its folder has no secrets.
-    found = node_job.status(node.dir, node.job_id)
+    found = job_life.status(node.dir, node.job_id)
     assert found["known"] and found["monitor"]["end"]["failure"] == end["failure"] and not misfit(found, answers.STATUS)
     assert node.read("node_plan.json")["token"] == "" and not (node.dir / "source").exists()
 

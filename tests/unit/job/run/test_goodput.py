@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.measure import goodput
 from ansible.module_utils.trainyard.job.run.wire import messages
 from ansible.module_utils.trainyard.report import job_page

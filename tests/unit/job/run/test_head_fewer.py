@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.record import events
-from ansible.module_utils.trainyard.job.run.decide.fewer_nodes import Fewer, world_sizes
 from ansible.module_utils.trainyard.job.run.decide.head_state import HELD_S, HeadState, cluster_state
+from ansible.module_utils.trainyard.job.run.decide.remaining_nodes import Fewer, world_sizes
 from ansible.module_utils.trainyard.job.run.decide.restarts import restart_text, take_back
 from ansible.module_utils.trainyard.job.run.lead.succession import copy_shape
 from ansible.module_utils.trainyard.job.run.wire import messages

@@ -6,7 +6,7 @@ import pwd
 import subprocess
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.base.findings import Finding
 from ansible.module_utils.trainyard.job.run.wire.answers import checked
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.cluster.node_identity import read_node
@@ -140,7 +140,7 @@ def test_gpus_that_add_up_right_pass_and_wrong_sums_name_gpus_and_command(adds_u
 
 def test_nothing_is_run_beside_others_nor_where_nothing_is_to_be_run(adds_up, monkeypatch):
     asked = []
-    monkeypatch.setattr(gate.local_collective, "run", lambda *given: asked.append(given))
+    monkeypatch.setattr(gate.collective_run, "run", lambda *given: asked.append(given))
     assert gate.collective_findings({**adds_up, "local_collective": {}}) == []
     monkeypatch.setattr(gate, "held", lambda devices, since: f"python has {devices} since {since}")
     assert gate.collective_findings(adds_up) == [] and asked == []

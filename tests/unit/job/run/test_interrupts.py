@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import warm_ansible
-from ansible.module_utils.trainyard.findings.adhoc import inventory_options
-from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard.inputs.job_file import from_here
+from ansible.module_utils.trainyard.base.adhoc import from_here, inventory_options
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard.job.run.interrupted import NOT_STARTED, Phase, commands, react
 from ansible.module_utils.trainyard_controller.job import run_choice as known_runs
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table
@@ -213,8 +212,8 @@ def test_a_job_of_which_no_node_answers_any_more_is_left_alone(launch):
 # As a file system that becomes read-only: nothing below `runs` can be made, written or removed.
 READ_ONLY = """
 import errno, os, sys
-from ansible.module_utils.trainyard_controller.job import live_page
-live_page.EVERY_S = 0.2
+from ansible.module_utils.trainyard_controller.job import watching
+watching.PAGE_S = 0.2
 def refuse(event, given):
     write = os.O_WRONLY | os.O_RDWR | os.O_CREAT
     changes = event in ("os.mkdir", "os.remove", "os.rename") or (event == "open" and given[2] & write)

@@ -7,9 +7,9 @@ import struct
 import zipfile
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.record.secrets import forms
+from ansible.module_utils.trainyard.job.record.masking import forms
 from ansible.module_utils.trainyard.job.run.logs.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard.job.run.measure import checkpoints
 from ansible.module_utils.trainyard.job.run.measure.checkpoints import History, Sample

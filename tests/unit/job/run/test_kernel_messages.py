@@ -1,7 +1,7 @@
 """What kernels say around a failure: lines as the drivers and the kernel write them, and where they stand."""
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.logs import kernel_messages
 from ansible.module_utils.trainyard.job.run.wire.answers import KERNEL
 from ansible.module_utils.trainyard.report.job_text import cause

@@ -7,7 +7,7 @@ import signal
 import pytest
 from ansible.module_utils.trainyard_node import agent
 from job_cluster import wait_for
-from test_stacks_live import begun, hanging
+from test_stack_samples import begun, hanging
 
 SOON = {"after_s": 3, "first_s": 30, "pause_s": 30, "pause_pattern": "evaluat"}
 

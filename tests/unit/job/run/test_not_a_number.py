@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from ansible.module_utils.trainyard.findings.spans import stretches
+from ansible.module_utils.trainyard.base.spans import stretches
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run.logs import progress
 from ansible.module_utils.trainyard_controller.job import reporting

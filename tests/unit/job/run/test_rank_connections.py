@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.measure import rank_connections
 from ansible.module_utils.trainyard.job.run.wire.answers import MONITOR
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard_node.job.run.evidence import rank_connections as node_meeting
+from ansible.module_utils.trainyard_node.job.run.evidence import rank_meeting
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import wait_for
@@ -50,17 +50,17 @@ def looker(monkeypatch, port):
     """Looks at connections to that port alone, as another node sees them: other tests have theirs on this machine."""
     table = rank_connections.connections
     monkeypatch.setattr(
-        node_meeting.rank_connections,
+        rank_meeting.rank_connections,
         "connections",
         lambda *given: [each for each in table(*given) if port == each.remote_port],
     )
 
     def make(**changes):
-        return node_meeting.Meeting({**SPEC, **changes})
+        return rank_meeting.Meeting({**SPEC, **changes})
 
     # Samples in a test follow each other at once.
     for name in ("CHECK_S", "OWNERS_S", "LATER_S"):
-        monkeypatch.setattr(node_meeting, name, 0.0)
+        monkeypatch.setattr(rank_meeting, name, 0.0)
     return make
 
 

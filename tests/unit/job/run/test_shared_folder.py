@@ -11,7 +11,7 @@ import pytest
 from ansible.module_utils.trainyard.job.record import folder_layout
 from ansible.module_utils.trainyard_node.job.plan import tickets
 from ansible.module_utils.trainyard_node.job.record.node_plan import MACHINE, source_of
-from ansible.module_utils.trainyard_node.job.record.outputs import read_outputs
+from ansible.module_utils.trainyard_node.job.record.output_reading import read_outputs
 from ansible.module_utils.trainyard_node.job.run import folder_removal, job_folder
 from ansible.module_utils.trainyard_node.job.run.evidence import checkpoint_poll
 from ansible.module_utils.trainyard_node.job.run.ranks import folders

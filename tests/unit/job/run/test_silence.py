@@ -6,12 +6,12 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.decide.orders import Inform
 from ansible.module_utils.trainyard.job.run.lead.take_over import come_back
 from ansible.module_utils.trainyard.job.run.wire import answers
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard_node.job.run import job as node_job
+from ansible.module_utils.trainyard_node.job.run import job_life
 from ansible.module_utils.trainyard_node.job.run.monitor import head_loop
 from ansible.module_utils.trainyard_node.job.run.monitor import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run.ranks import units
@@ -71,20 +71,20 @@ def test_a_head_whose_monitor_noted_no_end_is_the_cause(lost, max_restarts, kind
 
 def test_a_node_reports_how_its_monitor_ended_or_that_it_restarted(cluster, monkeypatch):
     job = cluster(["wait"]).start()
-    assert "monitor_lost" not in node_job.status(job.head.dir, job.head.job_id)
+    assert "monitor_lost" not in job_life.status(job.head.dir, job.head.job_id)
     job.head.signal(signal.SIGKILL)
     job.head.monitor.wait()
-    found = node_job.status(job.head.dir, job.head.job_id)
+    found = job_life.status(job.head.dir, job.head.job_id)
     assert found["monitor_lost"] == {"restarted": False, "how": ""}, "nobody else knows how where there are no units"
     assert not misfit(found, answers.STATUS)
     said = "trainyard-x.service: Main process exited, code=killed, status=9/KILL"
     with monkeypatch.context() as systemd:
-        systemd.setattr(node_job, "has_systemd", lambda: True)
+        systemd.setattr(job_life, "has_systemd", lambda: True)
         systemd.setattr(units, "journal", lambda job_id: said)
-        assert node_job._lost(job.head.job_id, found["monitor"]["started"]) == KILLED
-    started = node_job.process_table.began(1)
+        assert job_life._lost(job.head.job_id, found["monitor"]["started"]) == KILLED
+    started = job_life.process_table.began(1)
     assert started < found["monitor"]["started"]
-    assert node_job._lost(job.head.job_id, started - 1) == RESTARTED
+    assert job_life._lost(job.head.job_id, started - 1) == RESTARTED
 
 
 SYSTEMD = {"unit": "trainyard-test.service"}

@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.measure import slow_ranks
 from ansible.module_utils.trainyard.job.run.measure.slow_ranks import SLOW_RANK
 from hypothesis import given, settings

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.logs import stacks
 from hypothesis import given
 from hypothesis import strategies as st

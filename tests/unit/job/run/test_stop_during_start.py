@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard.base.findings import UnusableError
 from ansible.module_utils.trainyard_controller.job import run_choice as known_runs
 from ansible.module_utils.trainyard_controller.runs import run_folder
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table

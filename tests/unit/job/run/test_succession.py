@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.run.decide.head_state import HeadState
 from ansible.module_utils.trainyard.job.run.lead.succession import (
     SETTLE_S,

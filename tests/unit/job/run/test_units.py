@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import job
+from ansible.module_utils.trainyard_node.job.run import job_life
 from ansible.module_utils.trainyard_node.job.run.ranks import units
 
 NAME = "trainyard-digits-1.service"
@@ -60,16 +60,18 @@ def test_neither_memory_nor_threads_of_one_rank_end_the_others(called, tmp_path)
 def test_a_monitor_that_hangs_keeps_no_rank(called, tmp_path, monkeypatch):
     """systemd would wait for it, for as long as ranks may save, before it kills the ranks."""
     alive = iter([True, False])
-    monkeypatch.setattr(job, "has_systemd", lambda: True)
-    monkeypatch.setattr(job, "running", lambda *_: [])
-    monkeypatch.setattr(job, "_identity", lambda *_: ("digits-1", "", None))
-    monkeypatch.setattr(job.process_table, "left_of_job", lambda *_: [])
-    answers = {job.process_table.monitor_alive: lambda: next(alive)}
-    monkeypatch.setattr(job, "_in_folder", lambda folder, without, function, *_, **__: answers.get(function, int)())
+    monkeypatch.setattr(job_life, "has_systemd", lambda: True)
+    monkeypatch.setattr(job_life, "running", lambda *_: [])
+    monkeypatch.setattr(job_life, "_identity", lambda *_: ("digits-1", "", None))
+    monkeypatch.setattr(job_life.process_table, "left_of_job", lambda *_: [])
+    answers = {job_life.process_table.monitor_alive: lambda: next(alive)}
+    monkeypatch.setattr(
+        job_life, "_in_folder", lambda folder, without, function, *_, **__: answers.get(function, int)()
+    )
     for kills in (1, 0):
         called.clear()
         monkeypatch.setattr(units, "stop", lambda job_id, _: called.append(["stop", job_id]) or "")
-        job.stop(tmp_path, "digits-1", grace_s=30)
+        job_life.stop(tmp_path, "digits-1", grace_s=30)
         assert called == [("systemctl", "kill", "--signal=SIGKILL", NAME)] * kills + [["stop", "digits-1"]]
 
 

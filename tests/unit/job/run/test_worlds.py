@@ -7,13 +7,13 @@ import sys
 import uuid
 
 import pytest
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.base.shapes import misfit
 from ansible.module_utils.trainyard.job.file import launcher_programs
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run.decide.head_state import cluster_state
 from ansible.module_utils.trainyard.job.run.measure import worlds
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard_node.job.run.evidence import rank_connections as node_worlds
+from ansible.module_utils.trainyard_node.job.run.evidence import rank_meeting
 from ansible.module_utils.trainyard_node.job.run.monitor import state_line
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from hypothesis import given
@@ -220,7 +220,7 @@ INNER = [
 
 def test_processes_below_the_ranks_of_a_node_are_read(monkeypatch):
     """Two samples must agree: a world that is seen once may have ended on another node."""
-    monkeypatch.setattr(node_worlds, "LATER_S", 0.0)
+    monkeypatch.setattr(rank_meeting, "LATER_S", 0.0)
     job_id, ranks = f"worlds-{uuid.uuid4().hex[:12]}", []
 
     def start(rank, *argv):
@@ -230,7 +230,7 @@ def test_processes_below_the_ranks_of_a_node_are_read(monkeypatch):
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         node_plan = {"job_id": job_id, "hosts": [], "node_rank": 1, "world_size": 3, "launcher": "direct"}
-        seen = node_worlds.Meeting({**node_plan, "head_address": "127.0.0.1", "monitor_port": 1})
+        seen = rank_meeting.Meeting({**node_plan, "head_address": "127.0.0.1", "monitor_port": 1})
 
         def sees(met):
             seen.follow(None, True, {})

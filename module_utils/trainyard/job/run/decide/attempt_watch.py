@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ....findings.shapes import Message
+from ....base.shapes import Message
 from ..logs import causes, failures
 from ..measure import goodput, worlds
 from ..measure.slow_ranks import SlowRanks

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ....findings.shapes import Message
+from ....base.shapes import Message
 from ..logs import stacks
 from ..logs.hang import Watch, printing_text, silence_text
 from ..logs.stacks import MAX_LINE

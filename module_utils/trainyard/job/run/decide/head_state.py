@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from ....findings.shapes import Message
+from ....base.shapes import Message
 from ..logs import failures
 from ..measure import goodput, saving
 from ..measure.slow_ranks import SlowRanks

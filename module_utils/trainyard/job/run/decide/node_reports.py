@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ....findings.shapes import Message
+from ....base.shapes import Message
 from ..logs import progress
 from ..logs.failures import failure_text
-from .daemons import Daemons
+from .daemon_requests import Daemons
 from .orders import Now
 from .restarts import WHOLE, Restarts
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Union
 
-from ....findings.shapes import Message
+from ....base.shapes import Message
 
 
 class Now(NamedTuple):

@@ -23,7 +23,7 @@ from ..logs.failures import Failure, failure_text
 from ..logs.progress import clock, number
 from ..measure import goodput
 from ..measure.checkpoints import SUFFIX, further
-from . import fewer_nodes, rollback
+from . import remaining_nodes, rollback
 
 Attempts = dict[str, int]
 
@@ -53,7 +53,7 @@ def restart_text(restart: Mapping[str, Any]) -> str:
     elif restart.get("set_aside"):
         saved = f"; checkpoint {restart['checkpoint']} is set aside ({SUFFIX}): {restart['set_aside']}"
     instead = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
-    instead += fewer_nodes.history_text(restart)
+    instead += remaining_nodes.history_text(restart)
     # A failure that replaced a node stands at the beginning.
     why = restart.get("why") or ""
     because = f" ({why})" if why and not restart["reason"].startswith(why) else ""
@@ -75,7 +75,7 @@ def went_on_text(restart: Mapping[str, Any]) -> str:
 
 def watched_texts(restart: Mapping[str, Any]) -> list[str]:
     """Return the lines that a watch shows of a restart, in the order in which they become known."""
-    out = fewer_nodes.left_out_text(restart)
+    out = remaining_nodes.left_out_text(restart)
     first = restart_text({**restart, "left_out": (), "why": ""} if out else restart)
     return [text for text in (first, out, went_on_text(restart)) if text]
 
@@ -192,7 +192,7 @@ class Restarts:
         previous = previous or {}
         self.rollback = rollback.Rollback(rolls_back, previous.get("rollback"))
         # The places that are empty.
-        self.fewer = fewer_nodes.Fewer(fewer, previous.get("left_out"))
+        self.fewer = remaining_nodes.Fewer(fewer, previous.get("left_out"))
         vars(self).update(deepcopy({name: previous[name] for name in self._SAVED if name in previous}))
         # The pace of each attempt of the whole job; None where it printed no step. Unknown after a reboot of the head,
         # whose clock has begun anew.

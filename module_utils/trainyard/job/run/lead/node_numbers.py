@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Number the ranks of a node anew when a job goes on with fewer nodes than planned (fewer_nodes.py).
+"""Number the ranks of a node anew when a job goes on with fewer nodes than planned (decide/remaining_nodes.py).
 
 The plan marks what changes: `numbered` of a process has variables and options with templates, `numbered` of a file has
 lines. The names of their fields are those of Numbers, and `rank` in a process of one rank. Values and
@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ....ascend.rank_table_servers import dumps, without_servers
-from ..decide.fewer_nodes import Numbers, numbers, own_ranks
+from ..decide.remaining_nodes import Numbers, numbers, own_ranks
 from . import moved_addresses
 from .moved_addresses import Moved
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ....findings.shapes import (
+from ....base.shapes import (
     DURATION,
     MAYBE_DURATION,
     MAYBE_INT,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....findings.shapes import Message
+from ....base.shapes import Message
 from ..decide.head_state import HeadState
 from ..decide.orders import Now
 from ..decide.restarts import WHOLE

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from ....findings.shapes import (
+from ....base.shapes import (
     DURATION,
     MAYBE_DURATION,
     MAYBE_INT,

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ....findings.shapes import TIME, misfit
-from ....findings.spans import named_ranks
-from ....findings.visible import ESCAPE_SEQUENCE
+from ....base.shapes import TIME, misfit
+from ....base.spans import named_ranks
+from ....base.visible import ESCAPE_SEQUENCE
 from .failure_kinds import failure_kind
 
 Failure = dict[str, Any]
@@ -148,7 +148,7 @@ def failure_text(failure: Mapping[str, Any]) -> str:
 def silent_nodes(failure: Mapping[str, Any]) -> str:
     """Return the names of the nodes that did not report."""
     # Few monitors ever need it, and all would load it.
-    from ....findings.findings import host_list
+    from ....base.findings import host_list
 
     hosts = failure.get("hosts") or ()
     return f"nodes {host_list(hosts)}" if hosts else f"node {failure['host']}"

@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ....findings.shapes import Exact, Few, Text, Whole
-from ....findings.spans import named_ranks
-from ....findings.visible import visible
+from ....base.shapes import Exact, Few, Text, Whole
+from ....base.spans import named_ranks
+from ....base.visible import visible
 
 # Upper bound for a dump, in bytes: the 2,000 collectives with stacks that are recorded by default take 2 to 3 MiB.
 MAX_BYTES = 8 << 20

@@ -15,8 +15,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ....findings.shapes import Exact, Text, Whole
-from ....findings.visible import visible
+from ....base.shapes import Exact, Text, Whole
+from ....base.visible import visible
 from . import framework_log, progress_forms
 
 # Lines before which training often pauses. "Saved checkpoint 5" comes after the pause.

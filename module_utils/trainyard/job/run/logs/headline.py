@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ....findings.visible import ESCAPE_SEQUENCE
+from ....base.visible import ESCAPE_SEQUENCE
 
 # Upper bounds: characters of a line; lines before the end, or before a traceback, that may hold a telling line, and
 # such a line by which a job ends; lines after an error that ended the program.

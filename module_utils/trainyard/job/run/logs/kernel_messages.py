@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ....findings.findings import counted, host_list
+from ....base.findings import counted, host_list
 
 Message = dict[str, Any]
 

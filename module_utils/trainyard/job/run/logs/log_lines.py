@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log lines of ranks for one terminal while a job runs: with their ranks, equal lines once, and not too many.
 
-Lines are cut here and made printable where they are shown (findings/visible.py). Omitted bytes and lines are counted
+Lines are cut here and made printable where they are shown (base/visible.py). Omitted bytes and lines are counted
 and reported.
 """
 
@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....findings.findings import Finding, counted
-from ....findings.spans import ranges
-from ....findings.visible import ESCAPE_SEQUENCE, as_overwritten
+from ....base.findings import Finding, counted
+from ....base.spans import ranges
+from ....base.visible import ESCAPE_SEQUENCE, as_overwritten
 
 # Upper bound for the nodes that are asked for lines: each is visited about every second.
 MAX_NODES = 64

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ....findings.visible import visible
+from ....base.visible import visible
 from .flight_recorder import MAX_GROUPS, MAX_TEXT
 
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ....findings.visible import ESCAPE_SEQUENCE
+from ....base.visible import ESCAPE_SEQUENCE
 
 
 class Reading(NamedTuple):

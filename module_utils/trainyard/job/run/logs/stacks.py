@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....findings.shapes import TIME, Exact, Few, Is, Text, Whole, misfit
-from ....findings.spans import named_ranks, spans
-from ....findings.visible import visible
+from ....base.shapes import TIME, Exact, Few, Is, Text, Whole, misfit
+from ....base.spans import named_ranks, spans
+from ....base.visible import visible
 from . import flight_recorder
 
 Frame = list[Any]  # function, file, line (0: it moved meanwhile), owner

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....findings.shapes import DURATION, misfit
+from ....base.shapes import DURATION, misfit
 from ..logs.progress import number
 
 # Upper bound for steps, as a rank may print anything.

@@ -85,7 +85,7 @@ def apart(
 
 def texts(found: Mapping[str, Any]) -> list[str]:
     """Return the warning that the ranks did not meet, with the evidence and what to do."""
-    from ....findings.findings import host_list
+    from ....base.findings import host_list
 
     if found.get("text"):
         return [f"WARNING: {found['text']}", str(found["action"])]

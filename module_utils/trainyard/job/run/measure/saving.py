@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....findings.shapes import (
+from ....base.shapes import (
     DURATION,
     MAYBE_DURATION,
     MAYBE_INT,
@@ -22,7 +22,7 @@ from ....findings.shapes import (
     Text,
     Whole,
 )
-from ....findings.spans import named_ranks
+from ....base.spans import named_ranks
 
 # Upper bounds of a node's report: ranks that are named, programs that are counted.
 MAX_NAMED, _MAX_ASKED = 64, 1 << 20

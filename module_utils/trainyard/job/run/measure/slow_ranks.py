@@ -20,8 +20,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ....findings.shapes import DURATION, MAYBE_DURATION, Exact, Few, Text, Whole
-from ....findings.spans import named_ranks
+from ....base.shapes import DURATION, MAYBE_DURATION, Exact, Few, Text, Whole
+from ....base.spans import named_ranks
 from ..logs import stacks
 from ..logs.progress import clock
 

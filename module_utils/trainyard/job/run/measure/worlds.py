@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ....findings.shapes import Exact, Few, Is, Shape, Text, Whole
-from ....findings.spans import named_ranks
+from ....base.shapes import Exact, Few, Is, Shape, Text, Whole
+from ....base.spans import named_ranks
 
 # The variables by which a process knows its number and the size of its world, by the first one's name.
 SIZES = {
@@ -196,7 +196,7 @@ def _twice(entries: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[list[tu
 
 def _text(hosts: Sequence[str], found: Sequence[tuple[str, Mapping[str, Any]]], waits: bool) -> str:
     # Few monitors ever need it, and all would load it.
-    from ....findings.findings import host_list
+    from ....base.findings import host_list
 
     entry = found[0][1]
     name, size = entry["by"], SIZES.get(entry["by"], "--nnodes")

@@ -8,9 +8,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ....cluster.sharing import FOLDERS, MAX_FOLDERS
-from ....findings.received import FINDING, as_own
-from ....findings.shapes import (  # fmt: skip
+from ....base.received import FINDING, as_own
+from ....base.shapes import (
     DURATION,
     MAYBE_INT,
     MAYBE_NUMBER,
@@ -31,7 +30,8 @@ from ....findings.shapes import (  # fmt: skip
     Whole,
     misfit,
 )
-from ....findings.visible import one_line
+from ....base.visible import one_line
+from ....cluster.sharing import FOLDERS, MAX_FOLDERS
 from ....software.pip_progress import INSTALLING
 from ..logs.failure_kinds import EXIT
 from ..logs.stacks import MAX_RANKS, rank_shape
@@ -83,7 +83,7 @@ _PORT = Whole(65535)
 _RDMA = [{"device": str, "port": int, "active": bool, "link_layer": MAYBE_TEXT}]
 _INTERFACES = [{"name": str, "up": bool, "state": str, "kind": str, "addresses": [address]}]
 _PROBLEM = dict.fromkeys(("check", "found", "expected", "action"), str)
-# How a node runs the image of a job, and what is in it (trainyard_node/job/plan/images.py).
+# How a node runs the image of a job, and what is in it (trainyard_node/job/plan/image_inspection.py).
 IMAGE = {
     "runtimes": Each(dict.fromkeys(("program", "version"), str)),
     **dict.fromkeys(("runtime", "user", "id", "image", "path", "python", "python_version"), str),
@@ -178,7 +178,7 @@ SLURM = {
     "folder_writable": bool,
 }
 _COUNT, _RATE = Whole(1 << 62), (Number(1e-9, 1e18, "a rate: bytes or files a second"), NOTHING)
-# The measurements of a folder (trainyard_node/verify/storage.py).
+# The measurements of a folder (trainyard_node/verify/folder_speed.py).
 PLACE = {
     **dict.fromkeys(("kind", "user", "problem", "state", "step"), str),
     **dict.fromkeys(("size", "free", "inodes", "free_inodes", "bytes"), _COUNT),

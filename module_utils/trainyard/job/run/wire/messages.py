@@ -14,11 +14,11 @@ that does not fit ends its connection and changes nothing. An empty message mean
 `stacks` is the number of an order to take them, 0 for none; the answer repeats it. A node that shuts down adds
 `goes_down`; without it, somebody stopped the job. `samples` counts samples of ranks and names what slows the node; with
 `sample_stacks` these are samples of stacks, too (slow_ranks.py). `moved` maps replaced addresses to those of spares
-(moved_addresses.py), `absent` are the places that nobody has (fewer_nodes.py). `aside` has the node of rank 0 set
+(moved_addresses.py), `absent` are the places that nobody has (remaining_nodes.py). `aside` has the node of rank 0 set
 checkpoints aside before that attempt (rollback.py). Where the head can be replaced (succession.py), reports and orders
 have its `term`, a candidate gets a `copy` of the job's state, a head that is about to leave `resigns`, and a candidate
-that waits for a majority `stands`. For mpirun's daemons (daemons.py) reports have `asks` and `daemons`, orders `start`
-and `asked`.
+that waits for a majority `stands`. For mpirun's daemons (daemon_requests.py) reports have `asks` and `daemons`, orders
+`start` and `asked`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from ....findings.shapes import (  # fmt: skip
+from ....base.shapes import (
     DURATION,
     MAYBE_DURATION,
     MAYBE_INT,
@@ -48,7 +48,7 @@ from ....findings.shapes import (  # fmt: skip
     finite,
     misfit,
 )
-from ..decide import daemons
+from ..decide import daemon_requests
 from ..decide.rollback import MAX_ASIDE
 from ..lead.succession import MAX_TERM, copy_shape
 from ..logs.failure_kinds import FAILURE, KINDS, KINDS_OF_NODES, STATES
@@ -236,7 +236,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "?full": _TEXT,
         "?term": Whole(MAX_TERM),
         "?worlds": WORLDS,
-        **daemons.REPORTED,
+        **daemon_requests.REPORTED,
     }
     return {
         "report": Exact(report),
@@ -279,7 +279,7 @@ def shapes_from_head(processes: Collection[str], budget: int, hosts: Collection[
         "?moved": Each(_address, _address, MAX_MOVED),
         "?aside": Exact({"attempt": Whole(budget), "checkpoints": Few(_ASIDE, MAX_ASIDE)}),
         "?term": Whole(MAX_TERM),
-        **daemons.ORDERED,
+        **daemon_requests.ORDERED,
         **({"?copy": copy_shape(hosts, budget)} if hosts else {}),
     }
     alone = {name: Exact({name: Is((True,))}) for name in ("resigns", "stands")}

@@ -6,7 +6,7 @@ Nodes read these files for many queries, and need the shapes of other answers (a
 
 from __future__ import annotations
 
-from ....findings.shapes import (  # fmt: skip
+from ....base.shapes import (
     DURATION,
     MAYBE_DURATION,
     MAYBE_INT,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ....findings.findings import Finding
+from ....base.findings import Finding
 from .resources import RESOURCES
 
 

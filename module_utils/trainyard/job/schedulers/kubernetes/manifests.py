@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ....findings.findings import Finding
+from ....base.findings import Finding
 from ....slurm.allocation import POD_PORT, UNFIT
-from ...plan.plan import SILENT_AFTER_S
+from ...file.job import SILENT_AFTER_S
 from .pods import (
     ARCHIVE,
     LABEL,

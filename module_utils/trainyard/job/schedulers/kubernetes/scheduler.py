@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ....findings.findings import Finding
+from ....base.findings import Finding
 from ....slurm.allocation import UNFIT
 from ...file.job import Job
 from ..records import Source, SubmittedPlan, Where

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from ....findings.findings import Finding
-from ....findings.visible import type_name
+from ....base.findings import Finding
+from ....base.visible import type_name
 from ...file import mindspore_tls
 from ...file.job import Job
 from .names import is_label

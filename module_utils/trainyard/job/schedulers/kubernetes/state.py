@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ....findings.findings import counted
-from ....findings.shapes import TIME, misfit
+from ....base.findings import counted
+from ....base.shapes import TIME, misfit
 from ...run.logs.failures import failure_text, first_failure
 from .pods import ROLE_LABEL
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .....trainyard.findings.shapes import Exact, misfit
+from .....trainyard.base.shapes import Exact, misfit
 from .....trainyard.job.run.measure import checkpoints
 from ....machine.json_files import open_regular, read_object, write_json
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .....trainyard.findings.shapes import as_time
+from .....trainyard.base.shapes import as_time
 from .....trainyard.job.record.folder_layout import common_dir
 from .....trainyard.job.run.measure import checkpoints
 from .....trainyard.job.run.measure.checkpoints import History, Sample

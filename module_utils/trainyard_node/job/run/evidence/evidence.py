@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from .....trainyard.findings.visible import visible
+from .....trainyard.base.visible import visible
 from .....trainyard.job.run.logs import flight_recorder
 from ....machine.json_files import open_regular
 

@@ -18,19 +18,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .....trainyard.findings.findings import Finding
+from .....trainyard.base.findings import Finding
 from .....trainyard.hardware import node_health, port_counters
 from .....trainyard.hardware.accelerators import no_accelerators
 from .....trainyard.hardware.interfaces import network_of, port_name
 from .....trainyard.hardware.port_counters import Counters
 from .....trainyard.nvidia.local_collective import LIMIT_S, fault
-from ....hardware.accelerators import read_accelerators
 from ....hardware.counters import interface_counters, rdma_counters
-from ....hardware.device_health import read_devices
-from ....hardware.interfaces import read_networks
-from ....hardware.npu import read_npu
+from ....hardware.device_discovery import read_accelerators
+from ....hardware.health_readings import read_devices
+from ....hardware.network_discovery import read_networks
+from ....hardware.npu_discovery import read_npu
 from ....machine.tree import Tree
-from ....nvidia import local_collective
+from ....nvidia import collective_run
 from ..ranks.process_table import OWN_TOOL
 from .device_holders import held
 
@@ -186,7 +186,7 @@ def collective_findings(node_plan: NodePlan, owner: Owner | None = None) -> list
     if not command or held(devices, -math.inf):
         return []
     # It belongs to the job, and is no rank of it.
-    ran = local_collective.run(command, {"TRAINYARD_JOB_ID": str(node_plan["job_id"]), OWN_TOOL: "1"}, owner)
+    ran = collective_run.run(command, {"TRAINYARD_JOB_ID": str(node_plan["job_id"]), OWN_TOOL: "1"}, owner)
     problem = fault(ran.status, ran.output, len(devices)) if ran else ""
     if not problem:
         return []

@@ -13,8 +13,8 @@ from copy import copy
 from pathlib import Path
 from types import MappingProxyType
 
-from .....trainyard.findings.shapes import Message
-from .....trainyard.job.record.secrets import Forms, mask
+from .....trainyard.base.shapes import Message
+from .....trainyard.job.record.masking import Forms, mask
 from .....trainyard.job.run.logs import hang, progress
 from .....trainyard.job.run.logs.progress_reader import Reader
 from .....trainyard.job.run.measure import checkpoints, goodput

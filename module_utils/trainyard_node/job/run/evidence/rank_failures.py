@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .....trainyard.findings.shapes import TIME, Message, misfit
-from .....trainyard.job.record.secrets import Forms, mask_text
+from .....trainyard.base.shapes import TIME, Message, misfit
+from .....trainyard.job.record.masking import Forms, mask_text
 from .....trainyard.job.run.logs import causes, failures
 from .....trainyard.job.run.wire import messages
 from ....machine.json_files import end_of, keep_json

@@ -29,7 +29,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable
 from typing import cast
 
-from .....trainyard.findings.shapes import Message
+from .....trainyard.base.shapes import Message
 from .....trainyard.job.run.wire.guests import Guests
 from .....trainyard.job.run.wire.messages import BadMessage, read, write
 

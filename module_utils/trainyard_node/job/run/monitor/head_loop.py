@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from .....trainyard.findings.shapes import Message
+from .....trainyard.base.shapes import Message
 from .....trainyard.job.record import prometheus
 from .....trainyard.job.run.decide.attempt_watch import REPORT_S, Local
 from .....trainyard.job.run.decide.head_state import HeadState, cluster_state

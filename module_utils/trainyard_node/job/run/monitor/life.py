@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Union
 
-from .....trainyard.findings.shapes import Message
+from .....trainyard.base.shapes import Message
 from ...record.secrets import forget_secrets
 from ..ranks import container, process_table, units
 from ..ranks.disk_space import gone, make_again

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .....trainyard.findings.shapes import Message
+from .....trainyard.base.shapes import Message
 from .....trainyard.job.run.decide.restarts import WHOLE, Attempts
 from ....machine.json_files import open_regular, write_json, write_text
 from ..ranks.rank_exits import Exit, read_attempts, turn
@@ -45,7 +45,7 @@ class NextAttempt:
         self.fresh: set[str] = set()
         # The addresses of spares that have taken a place, by the addresses that they replaced (moved_addresses.py).
         self.moved: Mapping[str, str] = {}
-        # The places that nobody has (fewer_nodes.py).
+        # The places that nobody has (remaining_nodes.py).
         self._absent: Sequence[int] = ()
         # The ranks of this node; None where they never change.
         self.ranks: list[int] | None = None

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Awaitable
 
-from .....trainyard.findings.shapes import Message
+from .....trainyard.base.shapes import Message
 from .....trainyard.job.run.decide.attempt_watch import JOIN_S, REPORT_S
 from .....trainyard.job.run.lead.succession import CALL_S, STAND_S, WAIT_S, Search
 from .....trainyard.job.run.wire import messages

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .....trainyard.findings.shapes import Message
+from .....trainyard.base.shapes import Message
 from .....trainyard.job.record import prometheus
-from .....trainyard.job.record.secrets import forms
+from .....trainyard.job.record.masking import forms
 from .....trainyard.job.run.decide.node_reports import NEWS
 from .....trainyard.job.run.decide.restarts import WHOLE
 from .....trainyard.job.run.logs import progress
@@ -25,10 +25,10 @@ from ....machine.tree import Tree
 from ...record.metrics_file import Textfile
 from ..evidence.checkpoint_poll import LAST_POLL_S, Watch
 from ..evidence.log_tail import RankTails
-from ..evidence.rank_connections import Meeting
 from ..evidence.rank_failures import Failures
-from ..evidence.slow_ranks import Sampler
-from ..evidence.stacks import Taker
+from ..evidence.rank_meeting import Meeting
+from ..evidence.rank_sampler import Sampler
+from ..evidence.stack_samples import Taker
 from ..ranks import process_table
 from ..ranks.daemons import Daemons
 from ..ranks.disk_space import full, gone

@@ -14,7 +14,7 @@ from ..evidence.device_holders import CHECK_S, held
 from ..ranks.supervisor import OWN_CHILDREN
 
 if TYPE_CHECKING:
-    from .....trainyard.findings.findings import Finding
+    from .....trainyard.base.findings import Finding
     from ..evidence.health_gate import Earlier
 
 # Upper bound for the text of findings, in characters.

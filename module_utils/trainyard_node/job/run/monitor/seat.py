@@ -11,7 +11,7 @@ import asyncio
 import time
 from typing import Callable
 
-from .....trainyard.findings.shapes import NOTHING, Each, Message, Shape, misfit
+from .....trainyard.base.shapes import NOTHING, Each, Message, Shape, misfit
 from .....trainyard.job.run.lead.succession import Caller, copy_shape, wins
 from .....trainyard.job.run.logs.stacks import STACKS
 from .....trainyard.job.run.measure.slow_ranks import SLOW_RANK

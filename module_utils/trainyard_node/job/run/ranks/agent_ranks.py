@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .....trainyard.findings.shapes import misfit
+from .....trainyard.base.shapes import misfit
 from .....trainyard.job.run.logs.failure_kinds import EXIT
 from .....trainyard.job.run.logs.failures import first_failure
 from .rank_exits import Exit

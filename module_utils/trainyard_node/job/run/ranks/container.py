@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 
-from .....trainyard.job.run import containers
+from .....trainyard.job.run import container_command
 from ....machine.json_files import read_json
 from ...record.node_plan import plan_path, source_of
 from . import process_table
@@ -63,12 +63,12 @@ def run(job_dir: str, name: str, *argv: str) -> int:
     record = with_home(node_plan["container"], job_dir, env.get("HOME", ""))
     if record["path"]:
         env["PATH"] = record["path"]
-    command = containers.command(record, node_plan["job_id"], name, argv, env, source_of(job_dir))
+    command = container_command.command(record, node_plan["job_id"], name, argv, env, source_of(job_dir))
     if record["runtime"] == "docker" and env.get("TRAINYARD_ATTEMPT", "0") != "0":
         # Podman replaces a container that a killed attempt has left.
         remove_of_process(job_dir, name)
     status = _wait(
-        command, {**containers.environment(record, env), **program_environment(node_plan["base_env"]["HOME"])}
+        command, {**container_command.environment(record, env), **program_environment(node_plan["base_env"]["HOME"])}
     )
     if status < 0 or status == 128 + signal.SIGKILL:
         # Podman was killed, or all of it: what is left of the container would be in the way of the next one.
@@ -131,23 +131,23 @@ def _with_image(job_dir: AnyPath) -> Mapping[str, Any] | None:
 def remove_named(node_plan: Mapping[str, Any], names: list[str]) -> None:
     """Remove containers by name; those that are not there are no error."""
     record = node_plan["container"]
-    if record["runtime"] in containers.NAMED and names:
-        _quietly(containers.removal(record, names), node_plan)
+    if record["runtime"] in container_command.NAMED and names:
+        _quietly(container_command.removal(record, names), node_plan)
 
 
 def remove_of_process(job_dir: AnyPath, name: str) -> None:
     """Remove what is left of the container of a process, if its job has an image."""
     node_plan = _with_image(job_dir)
     if node_plan:
-        remove_named(node_plan, [containers.container_name(node_plan["job_id"], name)])
+        remove_named(node_plan, [container_command.container_name(node_plan["job_id"], name)])
 
 
 def remove_all(job_dir: AnyPath) -> int:
     """Remove what is left of the containers of a job on this node; return how many there were."""
     node_plan = _with_image(job_dir)
-    if node_plan is None or node_plan["container"]["runtime"] not in containers.NAMED:
+    if node_plan is None or node_plan["container"]["runtime"] not in container_command.NAMED:
         return 0
-    names = _quietly(containers.listing(node_plan["container"], node_plan["job_id"]), node_plan).split()
+    names = _quietly(container_command.listing(node_plan["container"], node_plan["job_id"]), node_plan).split()
     remove_named(node_plan, names)
     return len(names)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start mpirun's daemons on this node, and bring its own mpirun's requests for others to the head.
 
-The messages are those of decide/daemons.py. Files in attempt/daemons, which the script `mpi_agent` makes:
+The messages are those of decide/daemon_requests.py. Files in attempt/daemons, which the script `mpi_agent` makes:
 N is a FIFO at which the script waits, N.asked has an address in its first line, then the command of the daemon.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .....trainyard.findings.visible import one_line
-from .....trainyard.job.run.decide.daemons import MAX_COMMAND, MAX_DAEMONS, MAX_NUMBER, MAX_SAID, unanswered
+from .....trainyard.base.visible import one_line
+from .....trainyard.job.run.decide.daemon_requests import MAX_COMMAND, MAX_DAEMONS, MAX_NUMBER, MAX_SAID, unanswered
 from .....trainyard.job.run.decide.restarts import WHOLE, Attempts
 from ....machine.json_files import end_of, open_regular
 

@@ -14,7 +14,7 @@ from ...record.node_plan import plan_path
 
 if TYPE_CHECKING:
     # Queries about a job load this module, and need no messages.
-    from .....trainyard.findings.shapes import Message
+    from .....trainyard.base.shapes import Message
 
 SHARED = "/dev/shm"  # noqa: S108 - as the system has it
 # Messages of PyTorch, NCCL and Python about shared memory; not Triton's, about that of a GPU.

@@ -85,7 +85,7 @@ def bind(env: dict[str, str]) -> None:
 
     with contextlib.suppress(KeyError, ValueError, IndexError, OSError):
         near = env["TRAINYARD_RANK_CPUS"].split(";")[int(env["LOCAL_RANK"])]
-        from .....trainyard.findings.spans import numbers
+        from .....trainyard.base.spans import numbers
 
         os.sched_setaffinity(0, numbers(near) & os.sched_getaffinity(0))
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .....trainyard.findings.shapes import Whole
+from .....trainyard.base.shapes import Whole
 from .....trainyard.job.record import job_ids
 from .....trainyard.job.record.folder_layout import HOSTS, SOURCE, common_dir
 from ....machine import as_user

@@ -52,7 +52,7 @@ def lost() -> Exit:
 def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
     """Read how the processes of a job ended, by name; without processes that run (again)."""
     # Each rank loads this module to write its exit, and needs none of it.
-    from .....trainyard.findings.shapes import TIME, misfit
+    from .....trainyard.base.shapes import TIME, misfit
 
     attempts, exits = read_attempts(job_dir), {}
     try:

@@ -30,7 +30,7 @@ from .execute import SHELLS
 
 if TYPE_CHECKING:
     # An agent loads this module in an image, whose Python may be too old for the other ones.
-    from .....trainyard.findings.shapes import Message
+    from .....trainyard.base.shapes import Message
 
 # Upper bound of a note, in bytes.
 _NOTE = 64
