@@ -90,7 +90,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule, _load_params
-from ansible.module_utils.trainyard.nvidia.cuda_test_program import check_program, expected_gpus
+from ansible.module_utils.trainyard.nvidia.cuda_verify import check_program, expected_gpus
 from ansible.module_utils.trainyard_node.machine.step_options import options_of_step
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia import cuda_test_program

@@ -124,7 +124,7 @@ missing:
 """
 
 from ansible.module_utils.basic import AnsibleModule, _load_params
-from ansible.module_utils.trainyard.software.apt_calls import Source
+from ansible.module_utils.trainyard.software.apt import Source
 from ansible.module_utils.trainyard_node.machine.step_options import options_of_step
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia import driver_apt

@@ -1,8 +1,7 @@
 """A node is lost for good while nobody watches, such as the one that leads the job: a spare takes its place.
 
 CI has the first launcher, and n1 without power. By name, TRAINYARD_LAUNCHERS chooses the launchers, TRAINYARD_LOST the
-node (n1, n2; in Slurm n2, as n1 has slurmctld), and TRAINYARD_FAULT what happens to it (off, frozen, cut, killed,
-shutdown).
+node (n1, n2), and TRAINYARD_FAULT what happens to it (off, frozen, cut, killed, shutdown).
 """
 
 import contextlib
@@ -12,10 +11,12 @@ import re
 import time
 
 import pytest
-from lab_jobs import PROJECT, Cut, wait_until
+from lab_jobs import CHOSEN, PROJECT, Cut, wait_until
 
 LAUNCHERS = os.environ.get("TRAINYARD_LAUNCHERS", "torchrun").split(",")
-LOST, FAULT = os.environ.get("TRAINYARD_LOST", "n1"), os.environ.get("TRAINYARD_FAULT", "off")
+# Slurm, whose slurmctld n1 has, starts nothing again on a node that boots.
+DEFAULTS = ("n2", "frozen") if "slurm" in CHOSEN else ("n1", "off")
+LOST, FAULT = (os.environ.get(f"TRAINYARD_{name}", value) for name, value in zip(("LOST", "FAULT"), DEFAULTS))
 STEPS = 120
 # Before a node shuts down, its ranks and all others may save; rank 0 takes a while for that.
 SAVES = ["5"] if FAULT == "shutdown" else []

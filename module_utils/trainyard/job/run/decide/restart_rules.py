@@ -17,6 +17,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ....base.late_pattern import late_pattern
 from ..logs import causes
 from ..logs.headline import (
     CODE,
@@ -100,10 +101,10 @@ _ERRORS = (
         r"|only batches of spatial targets|Expected \d-?D|expected input|are in(?:compatible|consistent))",
     ),
 )
-_KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _ERRORS)
+_KINDS = tuple((kind, late_pattern(pattern)) for kind, pattern in _ERRORS)
 # Words that speak for the node, its devices or disks, the network, or another process. MindSpore's workers print
 # `Topology build timed out., retry(3/300)` at every start.
-_OUTSIDE = re.compile(
+_OUTSIDE = late_pattern(
     r"NCCL WARN|\bnccl\w{3,20}Error|\bDist(?:Backend|Network|Store)?Error\b|\bXid\b|\bECC\b|fallen off the bus"
     r"|CUDA_ERROR_(?!OUT_OF_MEMORY)|[Cc]uda runtime error|CUDA(?: error|_driver)\(\d|CUBLAS_STATUS_|CUDNN_STATUS_"
     r"|CUDA error: (?!out of memory|device-side assert)|unspecified launch failure|\bNVML\b|NVIDIA driver"
@@ -124,27 +125,27 @@ _OUTSIDE = re.compile(
     r"|HeaderTooLarge|[Cc]hecksum|[Cc]orrupt|KeyboardInterrupt|[Pp]reempt"
 )
 # A loss that is not a number depends on the order of the data.
-_NUMBERS = re.compile(
+_NUMBERS = late_pattern(
     r"\b(?:nan|inf|isnan|isinf|isfinite|non-?finite|not finite|diverge\w*|overflow\w*)\b", re.IGNORECASE
 )
 # Frames of libraries that talk to others, and names in a source line that hold what came from elsewhere.
-_REMOTE_FILE = re.compile(
+_REMOTE_FILE = late_pattern(
     r"/(?:requests|urllib3?|http|asyncio|aiohttp|httpx|httpcore|botocore|boto3|s3fs|fsspec|gcsfs|azure|huggingface_hub"
     r"|wandb|mlflow|grpc|redis|psycopg2?|pymongo|paramiko|torch/hub)[/.]|/(?:socket|ssl|subprocess)\.py$"
     r"|/multiprocessing/(?:connection|managers|queues|shared_memory|heap)\.py$"
 )
-_REMOTE_SOURCE = re.compile(
+_REMOTE_SOURCE = late_pattern(
     r"\b(?:response|resp|requests?|urlopen|download\w*\b(?!=False)|socket|sock|recv|reply|https?)\b|\.json\(\)"
     # Not PyTorch's own data loader, whose workers call fetcher.fetch(index).
     r"|(?<!fetcher\.)\bfetch(?:_\w{1,40})?\("
 )
 # Files that come and go, and calls that write: another rank may have been faster, or not as fast.
-_TRANSIENT = re.compile(r"tmp|temp|cache|/dev/shm|/proc/|\.lock\b|\.pid|\.triton|-> '|checkpoint|ckpt", re.IGNORECASE)
-_WRITES = re.compile(
+_TRANSIENT = late_pattern(r"tmp|temp|cache|/dev/shm|/proc/|\.lock\b|\.pid|\.triton|-> '|checkpoint|ckpt", re.IGNORECASE)
+_WRITES = late_pattern(
     r"\b(?:replace|rename|unlink|remove|rmtree|link|chmod|move|save|mkdirs?|makedirs|write\w*)\(|['\"][wax]b?\+?['\"]"
 )
 
-_SIZE = re.compile(r"(?P<number>\d{1,6}(?:\.\d{1,4})?) (?P<unit>bytes|[KMGT]iB)")
+_SIZE = late_pattern(r"(?P<number>\d{1,6}(?:\.\d{1,4})?) (?P<unit>bytes|[KMGT]iB)")
 _UNITS = {"bytes": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from ....base.late_pattern import late_pattern
 from .failures import Failure, exit_text, failure_text, first_failure, missed
 from .headline import find, plain, wraps
 
-LOST = re.compile(
+LOST = late_pattern(
     r"gloo/transport/[^\]\n]{1,80}\] .{0,80}?"
     r"(?:Connection (?:closed|reset) by peer|Read error|Write error|Timed out|timeout|Broken pipe)"
     r"|Connection closed by remote peer"
@@ -32,24 +33,26 @@ LOST = re.compile(
     r"|Check failed: errno == EAGAIN \|\| errno == EWOULDBLOCK.{0,40}: (?:Connection (?:reset|timed out)|Broken pipe)"
 )
 # A worker of MindSpore prints this after its scheduler has lost another worker.
-_ENDS_ITSELF = re.compile(r"mindspore/ccsrc/\S{0,80}\binit\.cc:\d{1,5}\] operator\(\)\] Kill this process with SIGTERM")
+_ENDS_ITSELF = late_pattern(
+    r"mindspore/ccsrc/\S{0,80}\binit\.cc:\d{1,5}\] operator\(\)\] Kill this process with SIGTERM"
+)
 # The lost rank in such a line.
-_RANK_GONE = re.compile(
+_RANK_GONE = late_pattern(
     r"worker (\d{1,9}) is the first one timed out|The node: (\d{1,9}) is timed out|\bMachine (\d{1,9}) lost"
 )
 # Follows MindSpore's error for a failed collective, whose own line is empty.
-_COLLECTIVE = re.compile(r"^Launch kernel failed: \S{1,300}/(?:All|Broadcast|Reduce)\w{0,40}-op\d", re.MULTILINE)
+_COLLECTIVE = late_pattern(r"^Launch kernel failed: \S{1,300}/(?:All|Broadcast|Reduce)\w{0,40}-op\d", re.MULTILINE)
 # The last line of a traceback.
-_ERROR = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b")
+_ERROR = late_pattern(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b")
 # PyTorch, CUDA's libraries, JAX and TensorFlow, Ascend. A shape with the host's memory has none of these words.
-_NO_DEVICE_MEMORY = re.compile(
+_NO_DEVICE_MEMORY = late_pattern(
     r"torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|NPU|GPU|HIP|XPU) out of memory|CUDA(?: driver)? error: out of memory"
     r"|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|ResourceExhaustedError"
 )
 # Messages of the system, Python and C++ for a full disk or quota (errno(3): ENOSPC, EDQUOT).
-_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
+_NO_ROOM = late_pattern(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
 # Errors of connections. They may be a download's, unless a node of the job is away.
-_CONNECTION = re.compile(
+_CONNECTION = late_pattern(
     r"[Cc]onnection (?:refused|reset|aborted|closed|error|timed out|unexpectedly|to \S{1,255} closed)|[Bb]roken pipe"
     r"|Connection(?:Refused|Reset|Aborted)?Error|\b[Tt]imed out\b|TimeoutError|No route to host|Host is down"
     r"|Network is unreachable|\bErrno (?:32|10[1347]|11[0-3])\b|\b(?:Dist(?:Network|Store)|Rendezvous\w{1,20})Error\b"

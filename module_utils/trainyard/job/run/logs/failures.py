@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from ....base.late_pattern import late_pattern
 from ....base.shapes import TIME, misfit
 from ....base.spans import named_ranks
 from ....base.visible import ESCAPE_SEQUENCE
@@ -25,57 +26,57 @@ Failure = dict[str, Any]
 STARTED_AGAIN = "--- started again"
 
 # One field of torchrun's report; `[0]:` entries stand under "Failures:" and "Root Cause (first observed failure):".
-_FIELD = re.compile(r"^\s*(?P<key>time|host|rank|exitcode)\s*:\s*(?P<value>.+?)\s*$")
-_RANK = re.compile(r"\b(?P<rank>\d{1,9}) \(local_rank: \d+\)")
-_EXIT = re.compile(r"(?<!\d)(?P<code>-?\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")
+_FIELD = late_pattern(r"^\s*(?P<key>time|host|rank|exitcode)\s*:\s*(?P<value>.+?)\s*$")
+_RANK = late_pattern(r"\b(?P<rank>\d{1,9}) \(local_rank: \d+\)")
+_EXIT = late_pattern(r"(?<!\d)(?P<code>-?\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")
 # Lines that the agent logs after a rank failed: first that it ends the others, then which one failed.
-_SEEN = re.compile(
+_SEEN = late_pattern(
     r"^[WE](?P<day>\d{4}) (?P<clock>\d\d:\d\d:\d\d\.\d{1,6})\d* [^\]\n]{1,200}\] "
     r"(?:Sending process \d+ closing signal|failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: (?P<pid>\d+)\))",
     re.MULTILINE,
 )
 # msrun of MindSpore 2.10; older ones do not say with which status.
-_MSRUN_EXIT = re.compile(r"Worker process (?P<pid>\d{1,9}) exit with exception\. Error code: (?P<status>-?\d{1,3})\b")
+_MSRUN_EXIT = late_pattern(r"Worker process (?P<pid>\d{1,9}) exit with exception\. Error code: (?P<status>-?\d{1,3})\b")
 # MindSpore's scheduler, 2.10: each worker that joins, and one whose heartbeats stopped.
-_MS_JOINED = re.compile(
+_MS_JOINED = late_pattern(
     r"The new node: (?P<rank>\d{1,9})\(role: MS_WORKER\)[^\n]{0,400}expected node number: (?P<expected>\d{1,6})\b"
 )
-_MS_LOST = re.compile(r"The node: (?P<rank>\d{1,9}) is timed out")
+_MS_LOST = late_pattern(r"The node: (?P<rank>\d{1,9}) is timed out")
 # torchrun writes its report after the other ranks have ended, for which it waits 30 s.
 _REPORT_DELAY_S = 40.0
 
 # Open MPI 4 writes a process as [[4711,1],3], Open MPI 5 as [prterun-n1-4711@1,3]. Lines may be broken anywhere.
-_MPI_EXIT = re.compile(r"Process name:\s+\[\S{1,200},(?P<rank>\d{1,9})\]\s+Exit code:\s+(?P<code>\d{1,9})")
-_MPI_SIGNAL = re.compile(
+_MPI_EXIT = late_pattern(r"Process name:\s+\[\S{1,200},(?P<rank>\d{1,9})\]\s+Exit code:\s+(?P<code>\d{1,9})")
+_MPI_SIGNAL = late_pattern(
     r"process\s+rank\s+(?P<rank>\d{1,9})\s+with\s+PID\s+\d{1,9}\s+on\s+node\s+\S{1,255}\s+exited\s+on\s+signal\s+(?P<signal>\d{1,3})"
 )
 # A program that ends all others by MPI_Abort.
-_MPI_ABORT = re.compile(
+_MPI_ABORT = late_pattern(
     r"MPI_ABORT was invoked on rank (?P<rank>\d{1,9}) in communicator MPI_COMM_WORLD\s+(?:Proc: \S{1,200}\s+)?"
     r"(?:with errorcode|Errorcode:)\s+(?P<code>\d{1,9})"
 )
 # The start script of a rank prints these into mpirun's log, with signals as a shell counts them.
-_MPI_STATUS = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended with status (?P<status>\d{1,3})$", re.MULTILINE)
-_MPI_WELL = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended well$", re.MULTILINE)
+_MPI_STATUS = late_pattern(r"^trainyard: rank (?P<rank>\d{1,9}) ended with status (?P<status>\d{1,3})$", re.MULTILINE)
+_MPI_WELL = late_pattern(r"^trainyard: rank (?P<rank>\d{1,9}) ended well$", re.MULTILINE)
 # It holds the exit back from its launcher (held_exit.py).
-_HELD = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) holds its exit back$", re.MULTILINE)
-_MPI_PEER = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<line>[^\n]{1,600})$", re.MULTILINE)
+_HELD = late_pattern(r"^trainyard: rank (?P<rank>\d{1,9}) holds its exit back$", re.MULTILINE)
+_MPI_PEER = late_pattern(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<line>[^\n]{1,600})$", re.MULTILINE)
 # The start script prints how a rank's log ends (restart_rules.evidence).
-_MPI_EVIDENCE = re.compile(
+_MPI_EVIDENCE = late_pattern(
     r"^trainyard: rank (?P<rank>\d{1,9}) (?P<name>error|stack|doubt): (?P<text>[^\n]{1,600})$", re.MULTILINE
 )
 # How many processes of the job on the rank's node the OOM killer ended.
-_MPI_OOM = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) oom kills: (?P<kills>\d{1,9})$", re.MULTILINE)
-_MPI_NO_START = re.compile(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
-_MPI_LOST = re.compile(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
+_MPI_OOM = late_pattern(r"^trainyard: rank (?P<rank>\d{1,9}) oom kills: (?P<kills>\d{1,9})$", re.MULTILINE)
+_MPI_NO_START = late_pattern(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
+_MPI_LOST = late_pattern(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
 # The script that takes the place of ssh prints this, as mpirun does not always name a lost daemon.
-_MPI_DAEMON = re.compile(
+_MPI_DAEMON = late_pattern(
     r"^trainyard: the daemon on (?P<node>\S{1,255}) ended with status (?P<status>\d{1,3})$", re.MULTILINE
 )
 # A node that is killed closes the connection of its daemon, which may be noticed first.
-_MPI_CLOSED = re.compile(r"^Connection to (?P<node>\S{1,255}) closed by remote host", re.MULTILINE)
+_MPI_CLOSED = late_pattern(r"^Connection to (?P<node>\S{1,255}) closed by remote host", re.MULTILINE)
 # Messages of ssh, or of the shell that starts a daemon, before that; not mpirun's own warnings about ssh.
-_MPI_SSH = re.compile(
+_MPI_SSH = late_pattern(
     r"^(?!\[[^\]\n]{1,300}\] plm:)(?:ssh: |Host key verification failed|kex_exchange"
     r"|[^\n]{0,300}(?:Permission denied|Connection (?:closed|reset)|not found|No such file or directory))[^\n]{0,300}$",
     re.MULTILINE,

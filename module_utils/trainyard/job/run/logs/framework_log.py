@@ -7,10 +7,11 @@ MindSpore's functions name another file, and are the program's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-_LINE = re.compile(
+from ....base.late_pattern import late_pattern
+
+_LINE = late_pattern(
     r"^\[(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\] [A-Z_]{1,32}\([^()]{1,100}\):[\d:.-]{10,40} "
     r"\[mindspore/[^\]]{1,400}\](?: [^\s\]]{1,100}\])? ?(?P<text>.*)"
 )

@@ -15,13 +15,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ....base.late_pattern import late_pattern
 from ....base.shapes import Exact, Text, Whole
 from ....base.visible import visible
 from . import framework_log, progress_forms
 
 # Lines before which training often pauses. "Saved checkpoint 5" comes after the pause.
 DEFAULT_PAUSE = r"(?i)\b(?:evaluat|validat|saving|checkpointing)|^(?!.*\bsaved\b).*\bcheckpoint"
-_SAVE = re.compile(r"(?i)\b(?:sav(?:e|es|ing)|writ(?:e|es|ing)|checkpointing)\b")
+_SAVE = late_pattern(r"(?i)\b(?:sav(?:e|es|ing)|writ(?:e|es|ing)|checkpointing)\b")
 # For `auto`: multiple of the longest time between two lines of progress, and its lower bound.
 AUTO_TIMES, AUTO_MIN_S = 10.0, 60
 # How long lines with other numbers must come without progress until that is said, where no limit is set, in seconds.
@@ -52,15 +53,15 @@ TIME = "job_timeout"
 Settings = Mapping[str, Any]
 
 # Numbers that change without progress: dates, times, durations, memory, percentages, long identifiers.
-_CLOCKS_AND_SIZES = re.compile(
+_CLOCKS_AND_SIZES = late_pattern(
     r"\d{1,4}(?:[:/-]\d{1,4}){1,5}(?:[.,]\d{1,9})?"
     r"|\d{1,9}(?:\.\d{1,9})?\s?(?:%|(?:[mun]?s|secs?|seconds?|m|mins?|minutes?|h|hours?|[kmgt]?i?b|bytes)\b)"
     r"|\d{10,}(?:\.\d{1,9})?|0x[0-9a-f]{1,16}",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NUMBER = late_pattern(r"\d+(?:\.\d+)?")
 # Lines that a program repeats while it waits.
-_WAITS = re.compile(r"(?i)wait|retry|retries|attempt|time[d ]?-?out|heartbeat|watchdog")
+_WAITS = late_pattern(r"(?i)wait|retry|retries|attempt|time[d ]?-?out|heartbeat|watchdog")
 
 
 def announces_save(line: str) -> bool:

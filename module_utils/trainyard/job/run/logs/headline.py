@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ....base.late_pattern import late_pattern
 from ....base.visible import ESCAPE_SEQUENCE
 
 # Upper bounds: characters of a line; lines before the end, or before a traceback, that may hold a telling line, and
@@ -57,7 +58,7 @@ _CUT = "the checkpoint is incomplete: begin with an older one, and set this one 
 _GPU_EACH = "give each rank a GPU of its own: torch.cuda.set_device(LOCAL_RANK), or fewer ranks per node"
 
 # Messages of hydra and pydantic that go on in the lines below them.
-_OPENS = re.compile(r"\bCould not override '|^In '[^']{1,200}': Could not find '|\b\d{1,4} validation errors? for \w")
+_OPENS = late_pattern(r"\bCould not override '|^In '[^']{1,200}': Could not find '|\b\d{1,4} validation errors? for \w")
 # Lines below such a message that are shown.
 _MORE = 3
 
@@ -174,7 +175,7 @@ TABLE: tuple[Row, ...] = (
 @functools.cache
 def _patterns() -> tuple[tuple[Row, re.Pattern[str]], ...]:
     # A rank seldom fails, and expressions take time to compile.
-    return tuple((row, re.compile(row.pattern)) for row in TABLE)
+    return tuple((row, late_pattern(row.pattern)) for row in TABLE)
 
 
 @functools.lru_cache(maxsize=2048)
@@ -206,10 +207,10 @@ _TAG = (
     r"(?!\w{0,60}(?:[Ee]rror|Exception|ERROR|WARNING|INFO)\b|(?i:step|epoch|loss|iter\w{0,9})\b)"
     r"(?:[\w.@-]{1,64} {0,20}\||[\w.@-]{1,64}:)| {0,5}\d{1,6}:"
 )
-_ATOM = re.compile(rf"(?P<sure>{_SURE})|(?P<time>{_TIME})(?= |$)|(?P<tag>{_TAG})(?=\s|$)")
+_ATOM = late_pattern(rf"(?P<sure>{_SURE})|(?P<time>{_TIME})(?= |$)|(?P<tag>{_TAG})(?=\s|$)")
 # Up to a bar of tqdm that has no line end of its own.
-_BAR = re.compile(r"^[^\n]{0,200}?\d{1,3}%\|[^|\n]{0,120}\| [^\]\n]{1,200}\](?=\S)")
-_DIGITS = re.compile(r"\d+")
+_BAR = late_pattern(r"^[^\n]{0,200}?\d{1,3}%\|[^|\n]{0,120}\| [^\]\n]{1,200}\](?=\S)")
+_DIGITS = late_pattern(r"\d+")
 
 
 class Line(NamedTuple):
@@ -291,14 +292,14 @@ def _together(lines: list[Line]) -> list[Line]:
 
 DURING = "During handling of the above exception, another exception occurred:"
 DIRECT = "The above exception was the direct cause of the following exception:"
-FRAME = re.compile(r'\s{2,8}File "(?P<file>[^"]{1,250})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,80}))?')
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\):(?: \(RANK \d{1,9}\))?$")
-_IGNORED = re.compile(r"Exception ignored in|Exception in thread")
-_OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b|SystemExit\b")
+FRAME = late_pattern(r'\s{2,8}File "(?P<file>[^"]{1,250})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,80}))?')
+_TRACEBACK = late_pattern(r"Traceback \(most recent call last\):(?: \(RANK \d{1,9}\))?$")
+_IGNORED = late_pattern(r"Exception ignored in|Exception in thread")
+_OF_STARTER = late_pattern(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b|SystemExit\b")
 # An error without a traceback: its class, and mostly a message.
-_BARE = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b(?::|$)")
+_BARE = late_pattern(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b(?::|$)")
 # A line that tells of a step, whatever stands before its name.
-_PROGRESS = re.compile(r".{0,80}?\b(?:step|iter(?:ation)?|epoch)\b\W{0,3}\d", re.IGNORECASE)
+_PROGRESS = late_pattern(r".{0,80}?\b(?:step|iter(?:ation)?|epoch)\b\W{0,3}\d", re.IGNORECASE)
 _REFUSED = ("SyntaxError:", "IndentationError:", "TabError:")
 
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ....base.late_pattern import late_pattern
 from ....base.visible import ESCAPE_SEQUENCE
 
 
@@ -34,7 +35,7 @@ class Reading(NamedTuple):
 
 def _marked(*pairs: tuple[str, str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
     """Compile patterns; each stands behind a text without which it finds nothing."""
-    return tuple((mark, re.compile(pattern)) for mark, pattern in pairs)
+    return tuple((mark, late_pattern(pattern)) for mark, pattern in pairs)
 
 
 # A number with all of its points and commas; number_of() says what it means. `2.3s`, `5%`, `0.3.ckpt` are no numbers.
@@ -46,7 +47,7 @@ _OF = r"\s{0,8}(?:/|\bof\b)\s{0,8}"
 _STEP_OF = rf"(?P<step>{_COUNT})\s{{0,8}}/\s{{0,8}}(?P<steps>{_COUNT})(?!/)"
 
 _PLAIN = r"(?:train(?:ing|er)?|tr|total|avg|average|mean|running|lm|batch|step|epoch|iter|global|overall)"
-_LOSS = re.compile(
+_LOSS = late_pattern(
     r"(?<![a-z])(?:(?:binary_|multi_)?m?log)?loss"
     r"(?:[_/ ]\(?(?:train(?:ing)?|step|epoch|value|avg|mean|total)\)?){0,2}(?![\w/])"
     rf"{_IS}(?P<loss>{_NUMBER})"
@@ -54,23 +55,23 @@ _LOSS = re.compile(
     r"(?!\s?,\s?-?\d[\d.]{0,20}\s?[,)\]])"
 )
 # The text joined to `loss` in front of it (train_, train/), or the word before it where nothing is joined.
-_JOINED = re.compile(r"[\w/.-]*$")
-_WORD = re.compile(r"\b([a-z]+)\s{1,4}$")
+_JOINED = late_pattern(r"[\w/.-]*$")
+_WORD = late_pattern(r"\b([a-z]+)\s{1,4}$")
 # `train_loss` and `avg_loss` are the loss of the model. Other names may be, or a part of it; these are a part.
-_WHOLE = re.compile(rf"(?:(?:^|[/._-]){_PLAIN}[/._-]{{1,2}}|^)$")
-_PLAIN_WORD = re.compile(rf"{_PLAIN}|info|debug|warning")
-_PART = re.compile(
+_WHOLE = late_pattern(rf"(?:(?:^|[/._-]){_PLAIN}[/._-]{{1,2}}|^)$")
+_PLAIN_WORD = late_pattern(rf"{_PLAIN}|info|debug|warning")
+_PART = late_pattern(
     r"(?:^|[/._-])(?:d|g|gen|generator|disc|discriminator|critic|actor|policy|value|entropy|aux|auxiliary|kl|reg|"
     r"regularization|style|content|adversarial|box|bbox|class|cls|packet|weight|hearing|min|max|minimum|lowest|last|"
     r"previous|prev|initial|target)(?:[/._-]|$)"
 )
-_TRAINED = re.compile(r"(?<![a-z])train(?:ing|er)?[/._ -]{1,2}(?:(?:avg|average|mean|total)[/._ -]{1,2})?$")
+_TRAINED = late_pattern(r"(?<![a-z])train(?:ing|er)?[/._ -]{1,2}(?:(?:avg|average|mean|total)[/._ -]{1,2})?$")
 # A loss behind these words is not that of the step that was just made.
-_NOT_NOW = re.compile(
+_NOT_NOW = late_pattern(
     r"(?<![\w/.-])(?:val(?:id(?:at\w{1,6})?)?|eval(?:uat\w{1,6})?|test(?:ing|ed)?|dev|predict\w{0,6}|infer\w{0,6}|"
     r"sanity|best|load(?:ed|ing)|resum\w{1,4}|restor\w{1,4}|checkpoints?|train_runtime)(?:_|(?![\w/-]|\.\w))"
 )
-_NOT_NOW_JOINED = re.compile(r"(?:^|[/._-])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|best|min|ema)[/._-]")
+_NOT_NOW_JOINED = late_pattern(r"(?:^|[/._-])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|best|min|ema)[/._-]")
 
 # The first of these that a line has counts its steps.
 _NOT_A_STEP = r"(?<![\w/.-])(?<!per )(?<!max )(?<!total )(?<!every )(?<!warmup )(?<!skipped )(?<!number of )"
@@ -118,22 +119,22 @@ _RATES = _marked(
 _DRAWN = "━─╸╺█"
 _BAR_COUNT = r"(?P<step>\d+)/(?P<steps>\d+)(?![\w/.,%]|\s?[kKMGT]?i?B\b)"
 _BARS = (
-    re.compile(
+    late_pattern(
         rf"(?:(?<!\d)\d{{1,3}}(?:\.\d+)?%(?:\|[^|]{{0,300}}\||\s?[{_DRAWN}]{{1,300}})?|"
         rf"(?<![{_DRAWN}])[{_DRAWN}]{{1,300}})[\s\[]{{0,8}}{_BAR_COUNT}"
     ),
-    re.compile(
+    late_pattern(
         rf"(?<![\w/.,-]){_BAR_COUNT}\]?\s{{1,8}}"
         rf"(?:\[[=>.#-]{{3}}|[{_DRAWN}]|\d{{1,3}}%\||- \d+m?s |\[\d+:\d\d[<:])"
     ),
 )
 # Without any of these a line has no bar.
-_BAR_SIGN = re.compile(rf"[%{_DRAWN}]|\ds |\[[=>.#\d-]")
-_BAR_RATE = re.compile(r"(?<![\w.])(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s|s/it)\b")
+_BAR_SIGN = late_pattern(rf"[%{_DRAWN}]|\ds |\[[=>.#\d-]")
+_BAR_RATE = late_pattern(r"(?<![\w.])(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s|s/it)\b")
 # A name of training: bars of evaluations and of data have verbs and things of their own (`Building labels for train
 # dataset`).
-_TRAINS = re.compile(r"(?i)(?:\b|_)(?:(?:pre)?train(?:ing|er)?|epochs?|steps?|iter(?:ation)?s?)(?:\b|_)")
-_NOT_TRAINING = re.compile(
+_TRAINS = late_pattern(r"(?i)(?:\b|_)(?:(?:pre)?train(?:ing|er)?|epochs?|steps?|iter(?:ation)?s?)(?:\b|_)")
+_NOT_TRAINING = late_pattern(
     r"(?i)(?:\b|_)(?:val(?:id(?:at(?:e|ion))?)?|eval(?:uat(?:e|ion))?|test|predict(?:ion)?|inference|sanity|"
     r"download|load|map|filter|token(?:s|ize)?|generate|fetch|save|data(?:sets?)?|labels?|files?|samples|examples|"
     r"splits?|(?!(?:pre)?train|(?:fine)?-?tun|learn|runn)[a-z]{2,30}ing)(?:\b|_)"
@@ -144,9 +145,9 @@ _WITHOUT_LOSS = _marked(
     ("Batchsize", r"\bEpoch (?P<epoch>\d+) \| Batchsize:? \d+ \| Steps:? \d+"),
 )
 # The number of steps of each epoch, which is no step.
-_EACH_EPOCH = re.compile(r"\bbatchsize:? \d+ \| steps:? \d+")
-_DICTIONARY = re.compile(r"\{'[^{}]*\}")
-_PAIR = re.compile(rf"'([\w./-]{{1,64}})': '?({_NUMBER})'?(?=[,}}])")
+_EACH_EPOCH = late_pattern(r"\bbatchsize:? \d+ \| steps:? \d+")
+_DICTIONARY = late_pattern(r"\{'[^{}]*\}")
+_PAIR = late_pattern(rf"'([\w./-]{{1,64}})': '?({_NUMBER})'?(?=[,}}])")
 
 
 def clean(line: str) -> str:

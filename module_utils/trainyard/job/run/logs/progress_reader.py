@@ -13,23 +13,24 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from ....base.late_pattern import late_pattern
 from . import progress_forms
 from .progress import DEFAULT_PATTERN, MAX_LINE, Metrics, compile_pattern, in_place, merge, parse_line
 
 # Upper bounds: lines below a heading that belong to it, and totals of bars that are remembered.
 _MAX_BELOW, _MAX_TOTALS = 20, 16
-_EPOCH_HEADING = re.compile(r"(?i)\W{0,40}epoch\W{1,4}(\d{1,6})(?:\s?(?:/|of)\s?(\d{1,6}))?\W{0,40}")
+_EPOCH_HEADING = late_pattern(r"(?i)\W{0,40}epoch\W{1,4}(\d{1,6})(?:\s?(?:/|of)\s?(\d{1,6}))?\W{0,40}")
 # The number of epochs, in the arguments that a program prints.
-_EPOCHS = re.compile(r"(?i)(?<![\w.-])(?:(?:max|num|total)[_ ]epochs[\"']?\s?[=:]|epochs\s?=)\s?(\d{1,6})(?![\w.])")
-_HEADING = re.compile(r"[^\d:]{1,60}:\s{0,8}")
-_TABLE = re.compile(r"(?i)\s{0,80}(?:epoch|step|iter)\s.{0,500}loss")
-_COLUMN = re.compile(r"[A-Za-z][\w()./-]{0,40}")
-_CELL = re.compile(r"-?\d[\d.]{0,20}(?:/\d{1,9}|[KMGT])?")
+_EPOCHS = late_pattern(r"(?i)(?<![\w.-])(?:(?:max|num|total)[_ ]epochs[\"']?\s?[=:]|epochs\s?=)\s?(\d{1,6})(?![\w.])")
+_HEADING = late_pattern(r"[^\d:]{1,60}:\s{0,8}")
+_TABLE = late_pattern(r"(?i)\s{0,80}(?:epoch|step|iter)\s.{0,500}loss")
+_COLUMN = late_pattern(r"[A-Za-z][\w()./-]{0,40}")
+_CELL = late_pattern(r"-?\d[\d.]{0,20}(?:/\d{1,9}|[KMGT])?")
 # A name whose value a rich bar has on its next line, and what else such a line may have.
-_WRAPPED = re.compile(r"([\w./]{1,60}):\s{0,80}$")
-_TIMES = re.compile(r"\d{1,4}:\d\d:\d\d|-:--:--|•")
+_WRAPPED = late_pattern(r"([\w./]{1,60}):\s{0,80}$")
+_TIMES = late_pattern(r"\d{1,4}:\d\d:\d\d|-:--:--|•")
 # Rich bars of Lightning count from `Epoch 0/2` to `Epoch 2/2`.
-_FROM_ZERO = re.compile(r"[━╸╺] \d{1,12}/\d{1,12} \d{1,4}:\d\d:\d\d")
+_FROM_ZERO = late_pattern(r"[━╸╺] \d{1,12}/\d{1,12} \d{1,4}:\d\d:\d\d")
 
 
 def read_lines(log: str, pattern: str) -> list[Metrics]:

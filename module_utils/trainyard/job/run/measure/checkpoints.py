@@ -19,6 +19,7 @@ import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ....base.late_pattern import late_pattern
 from ..logs.progress import number
 
 # How many of the newest checkpoints are inspected.
@@ -26,25 +27,25 @@ MAX_INSPECTED = 4
 # Upper bounds for the end of a file and the header of safetensors that are read, in bytes.
 TAIL_BYTES, HEADER_BYTES = 4096, 8 << 20
 
-_TEMPORARY = re.compile(r"^[.~]|(?:^|[._-])(?:tmp|temp|partial|incomplete|writing)(?:[._-]|\d*$)|~$", re.IGNORECASE)
+_TEMPORARY = late_pattern(r"^[.~]|(?:^|[._-])(?:tmp|temp|partial|incomplete|writing)(?:[._-]|\d*$)|~$", re.IGNORECASE)
 # epoch=3-step=1000.ckpt, global_step100, step-1000, iter_0000100, checkpoint-500; epoch-0007-00300.ckpt; net-2_300.ckpt
-_STEP = re.compile(
+_STEP = late_pattern(
     r"(?:^|[^a-z])(?:global_?step|step|iter(?:ation)?|checkpoint|ckpt)[-_=]?(\d{1,15})(?!\d)", re.IGNORECASE
 )
-_EPOCH = re.compile(r"(?:^|[^a-z])epoch[-_=]?(\d{1,9})(?:-(\d{1,15}))?(?!\d)", re.IGNORECASE)
-_MINDSPORE = re.compile(r"-(\d{1,9})_(\d{1,15})\.ckpt$")
-_DIGITS = re.compile(r"\d{1,15}")
+_EPOCH = late_pattern(r"(?:^|[^a-z])epoch[-_=]?(\d{1,9})(?:-(\d{1,15}))?(?!\d)", re.IGNORECASE)
+_MINDSPORE = late_pattern(r"-(\d{1,9})_(\d{1,15})\.ckpt$")
+_DIGITS = late_pattern(r"\d{1,15}")
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".tar", ".npz", ".of")
 # Lines about loading a checkpoint, or having none to load: Hugging Face, Lightning, DeepSpeed, Megatron-LM, and scripts
 # themselves. Pretrained weights are no checkpoint of a job.
-_LOADS = re.compile(
+_LOADS = late_pattern(
     r"\b(?:resum|restor|re-?load|load|continu)(?:e[ds]?|ing|s)?\b.{0,200}"
     r"(?:checkpoint|ckpt|\.pth?\b|\.safetensors\b|global_?step)"
     r"|\b(?:resum|restor|continu)(?:e[ds]?|ing)\b.{0,100}\bfrom\b"
     r"|\bno (?:\w+ )?checkpoints?\b|\bfrom scratch\b|\bnot load any checkpoint",
     re.IGNORECASE,
 )
-_LOADS_OTHER = re.compile(r"pre-?trained|\bshards\b|\bdata ?(?:set|loader)|tokenizer", re.IGNORECASE)
+_LOADS_OTHER = late_pattern(r"pre-?trained|\bshards\b|\bdata ?(?:set|loader)|tokenizer", re.IGNORECASE)
 # Files that name the newest folder beside them, written when it is complete.
 MARKERS = ("latest", "latest_checkpointed_iteration.txt")
 # The file that Hugging Face's Trainer writes last into a checkpoint.
@@ -55,7 +56,7 @@ NOT_NAMED = "the file that names the newest one does not name it yet"
 _AS_ATTEMPT_ENDED, _AS_RANKS_ENDED = "it was being written as an attempt ended", "it was written as the ranks ended"
 # How the names of checkpoints that were set aside (rollback.py) end.
 SUFFIX = ".set-aside"
-_ASIDE = re.compile(r"\.set-aside(?:-\d{1,4})?$")
+_ASIDE = late_pattern(r"\.set-aside(?:-\d{1,4})?$")
 
 
 class Sample(NamedTuple):
