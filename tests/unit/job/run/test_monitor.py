@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -14,6 +15,7 @@ from ansible.module_utils.trainyard.job.run.decide import attempt_watch
 from ansible.module_utils.trainyard_node.job.run.evidence import log_tail as tails
 from ansible.module_utils.trainyard_node.job.run.monitor import life, node_loop
 from ansible.module_utils.trainyard_node.job.run.monitor import monitor as monitors
+from ansible.module_utils.trainyard_node.job.run.monitor.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.job.run.ranks import process_table
 from ansible.module_utils.trainyard_node.job.run.ranks.supervisor import Supervisor
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
@@ -217,6 +219,26 @@ def test_a_thread_of_the_kernel_is_no_process_of_a_job(tmp_path):
         (tmp_path / f"{pid}/stat").write_text(f"{pid} (a (b) c) {' '.join(numbers)} 0")
         (tmp_path / f"{pid}/environ").write_text("TRAINYARD_JOB_ID=x\0")
     assert process_table.of_job("x", proc=tmp_path) == [9]
+
+
+@pytest.mark.parametrize(
+    ("changed", "quiet"),
+    [
+        ({}, True),
+        # The kernel does not report ends, or there is no process here (mpirun).
+        ({"followed": set()}, False),
+        ({"node_plan": {"processes": []}, "followed": set()}, False),
+        ({"follows": ""}, False),
+        ({"end": {"state": "stopped"}}, False),
+        ({"next": SimpleNamespace(requested={"": 1}, attempts={"": 0})}, False),
+    ],
+)
+def test_a_monitor_looks_less_often_only_where_it_is_told_of_all_ends(changed, quiet):
+    usual = {
+        "node_plan": {"processes": [{"name": "rank_0"}]}, "followed": {"rank_0"}, "follows": "n1", "end": {},
+        "next": SimpleNamespace(requested={"": 0}, attempts={"": 0}),
+    }  # fmt: skip
+    assert NodeRunner.quiet.fget(SimpleNamespace(**{**usual, **changed})) is quiet
 
 
 def steps_of(tmp_path):
