@@ -57,8 +57,8 @@ def options(plan: SubmittedPlan, limit_min: int | None) -> list[str]:
         f"--time={time_min}",
         "--requeue" if job.restarts.max_restarts else "--no-requeue",
         *(["--no-kill"] if _goes_on(job) else []),
-        # All is little (trainyard_node/job/schedulers/slurm_job.py). With NONE, Slurm would log in as the user on the host
-        # first, which takes a second and more, and hold the job where it cannot.
+        # All is little (trainyard_node/job/schedulers/slurm_job.py). With NONE, Slurm would log in as the user on the
+        # host first, which takes a second and more, and hold the job where it cannot.
         "--export=ALL",
         # The script opens its log itself.
         "--output=/dev/null",
