@@ -33,7 +33,7 @@ TOP = (ast.Expr, ast.Import, ast.ImportFrom)
 AGENT = PROJECT / "module_utils/trainyard_node/agent.py"
 
 # Modules of ours that a node imports for a question, and to run a monitor.
-MODULES = {"preflight": 92, "start": 77, "state": 86, "collect": 80, "follow": 62, "busy": 44, "monitor": 109}
+MODULES = {"preflight": 92, "start": 77, "state": 87, "collect": 80, "follow": 62, "busy": 44, "monitor": 110}
 # Programs that a preflight starts on a node to find the job's launcher, the module or script that it runs, and imports.
 PROGRAMS = 1
 # For one more node in `launch.yml --check`: questions to it, and how often Ansible collects its variables. A job whose

@@ -38,8 +38,8 @@ def test_a_process_that_waits_for_another_thread_is_asleep(what, sleeps):
         try:
             process.stdout.readline()
             # Until it is there, it computes, and who computes may sleep for a moment.
-            wait_for(lambda: rank_sampler.asleep(process.pid) is sleeps, f"{what} to be asleep: {sleeps}")
-            assert [rank_sampler.asleep(process.pid) for _ in range(3)] == [sleeps] * 3
+            looks = [sleeps] * 3
+            wait_for(lambda: [rank_sampler.asleep(process.pid) for _ in looks] == looks, f"{what}: {sleeps}")
         finally:
             process.kill()
     assert rank_sampler.asleep(process.pid) is None
