@@ -221,15 +221,14 @@ def test_what_is_no_id_ends_nothing(place, question, monkeypatch):
     assert asked == [] and (place.jobs / "mine").is_dir()
 
 
-@pytest.mark.parametrize("contents", [['{"x": 1}', "7", "[]"], ['{"pid": {}, "start_time": []}', '{"processes": [3]}']])
-def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, contents):
+@pytest.mark.parametrize("content", ['{"x": 1}', "[]", "7", '{"pid": {}, "start_time": []}', '{"processes": [3]}'])
+def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, content):
     """Units, cgroups and processes tell what runs; nothing in the folder of a job keeps a stop from ending it."""
     assert start(place, job_id)["monitor_alive"]
     folder = place.jobs / job_id / "hosts" / "n1"
     wait_for(lambda: runs(job_id), "the rank to start")
 
-    def spoil(content):
-        folder.chmod(0o700)
+    def spoil():
         for name in ("monitor.json", "node_plan.json", "attempts.json"):
             (folder / name).unlink(missing_ok=True)
             (folder / name).write_text(content)
@@ -237,12 +236,11 @@ def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, contents)
             (folder / name).chmod(0o400)
         folder.chmod(0o500)
 
-    for content in contents:
-        place.does(spoil, content)
-        assert ask("in_use", state_dir=place.state, services=[])["uses"][0] == f"job {job_id}"
-        (listed,) = ask("folders", state_dir=place.state, of_schedulers=[])["folders"]
-        assert (listed["job_id"], listed["running"]) == (job_id, True)
-        assert ask("state", job_id=job_id, job_dir=folder)["left"] > 0
+    place.does(spoil)
+    assert ask("in_use", state_dir=place.state, services=[])["uses"][0] == f"job {job_id}"
+    (listed,) = ask("folders", state_dir=place.state, of_schedulers=[])["folders"]
+    assert (listed["job_id"], listed["running"]) == (job_id, True)
+    assert ask("state", job_id=job_id, job_dir=folder)["left"] > 0
     ended = ask("collect", job_id=job_id, job_dir=folder, stop=True, log_limit=10)
     assert not ended.get("failed"), ended
     assert process_table.of_job(job_id) == []

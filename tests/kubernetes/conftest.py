@@ -70,8 +70,14 @@ class Cluster:
 
     def launch(self, *options, **variables):
         job = {
-            **{"job_name": "digits", "job_scheduler": "kubernetes", "job_launcher": "direct", "job_nodes": 2},
-            **{"job_devices": "none", "job_image": IMAGE, "job_kubeconfig": self.kubeconfig, "job_timeout": 300},
+            "job_name": "digits",
+            "job_scheduler": "kubernetes",
+            "job_launcher": "direct",
+            "job_nodes": 2,
+            "job_devices": "none",
+            "job_image": IMAGE,
+            "job_kubeconfig": self.kubeconfig,
+            "job_timeout": 300,
             "job_namespace": os.environ.get("TRAINYARD_TEST_NAMESPACE", ""),
             "job_source": str(Path(__file__).parent / "source"),
             "job_command": ["python", "train.py", "0"],

@@ -34,13 +34,16 @@ def spec(tmp_path):
     (tmp_path / "data").mkdir()
     return {
         **NODE_OPTIONS,
-        **{"job_id": "digits-1", "job_dir": str(tmp_path / "jobs" / "digits-1")},
+        "job_id": "digits-1",
+        "job_dir": str(tmp_path / "jobs" / "digits-1"),
         **{"host": "n1", "node_rank": 0, "head_host": "n1", "head_address": "127.0.0.1"},
         **{"port": free_port(), "monitor_port": free_port()},
         "venv": str(tmp_path / "venv"),
-        **{"data": [str(tmp_path / "data")], "min_disk_mib": 1},
+        "data": [str(tmp_path / "data")],
+        "min_disk_mib": 1,
         **{"events": [], "program": "python", "source_files": [], "scripts": []},
         "entry": {"script": "", "imports": [], "environment": {}},
-        **{"ssh_peers": [], "devices": [0, 1]},
+        "ssh_peers": [],
+        "devices": [0, 1],
         "program_path": f"{tmp_path}/venv/bin:/usr/bin:/bin",
     }
