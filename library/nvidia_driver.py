@@ -97,15 +97,15 @@ EXAMPLES = r"""
 RETURN = r"""
 nvidia_host:
   description: >-
-    What the node is. Fields: C(os), C(arch), C(kernel), C(virtual), C(gpus), C(nvswitches),
-    C(secure_boot), C(nouveau), C(gcc), C(apt), C(cuda), C(free_mib), C(rdma_ports).
+    The facts of the node are C(os), C(arch), C(kernel), C(virtual), C(gpus), C(nvswitches),
+    C(secure_boot), C(nouveau), C(gcc), C(apt), C(cuda), C(free_mib) and C(rdma_ports).
   returned: host
   type: dict
 driver:
   description: >-
-    What the node has. Fields: C(kernel), C(headers), C(provider), C(version), C(packages), C(broken),
+    The facts of its driver are C(kernel), C(headers), C(provider), C(version), C(packages), C(broken),
     C(held), C(runfile), C(loaded), C(flavour), C(userspace), C(fabric_manager), C(smi), C(dkms), C(modules),
-    C(builds), C(unbuilt), C(nouveau), C(reboot_due).
+    C(builds), C(unbuilt), C(nouveau) and C(reboot_due).
   returned: read
   type: dict
 version: {description: The version that was chosen., returned: resolve, type: str}

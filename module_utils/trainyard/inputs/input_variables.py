@@ -116,10 +116,10 @@ def _only_values(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, An
     }
 
 
-def no_choices(name: str, value: Any, choices: Sequence[Any] | None, place: Place) -> Finding | None:
+def not_a_choice(name: str, value: Any, choices: Sequence[Any], place: Place) -> Finding | None:
     """Return the finding about values, one or a list, that are none of the choices; None where none is wrong."""
-    wrong = [each for each in (value if isinstance(value, list) else [value]) if each not in (choices or ())]
-    if not wrong or choices is None:
+    wrong = [each for each in (value if isinstance(value, list) else [value]) if each not in choices]
+    if not wrong:
         return None
     known = ", ".join(str(each) or '""' for each in choices)
     expected = f"some of {known}" if isinstance(value, list) else f"one of {known}"

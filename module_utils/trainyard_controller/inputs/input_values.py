@@ -182,8 +182,8 @@ def not_allowed(run: InputRun) -> list[Finding]:
             place = place_of(next(key for key in variables if key == name), otherwise)
             if name in own and isinstance(value, (int, float)) and value < 0:
                 findings.append(input_variables.negative(name, value, place))
-            wrong = input_variables.no_choices(name, value, options[name].get("choices"), place)
-            if wrong:
+            choices = options[name].get("choices")
+            if choices and (wrong := input_variables.not_a_choice(name, value, choices, place)):
                 findings.append(wrong)
                 continue
             for message in ArgumentSpecValidator({name: options[name]}).validate({name: value}).error_messages:
